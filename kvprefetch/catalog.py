@@ -1,0 +1,188 @@
+"""Which model, which card? A short name or a YAML file -> a checked configuration.
+
+Short names are the files of params/models/ and params/hardware/. A value with a "/" in it, or
+one that ends in .yaml or .json, is a path. Every figure of a card carries its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from kvprefetch.checks import InputError, line_of_text, one_of, refusal
+from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.paths import DATA, workspace
+
+MOST_BYTES = 1_000_000  # of one file: hundreds of times the largest useful one
+MOST_SOURCE = 1_000  # characters of one source
+
+Config = TypeVar("Config", ModelConfig, HardwareProfile)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a figure comes from."""
+
+    figure: str  # the field's name; "model" where one source gives all of them
+    text: str
+
+
+@dataclass(frozen=True)
+class CatalogEntry(Generic[Config]):
+    """One configuration file, read and checked."""
+
+    slug: str  # the short name; for a file of the user's, its stem and 8 digits of the digest
+    digest: str  # SHA-256 of `content`, hex
+    content: bytes  # the file, byte for byte
+    config: Config
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Shelf(Generic[Config]):
+    """One kind of configuration: what messages call it, where its files lie, how one is read."""
+
+    word: str
+    folder: str
+    read: Callable[[dict[str, Any]], tuple[Config, tuple[Source, ...]]]
+
+
+def load_model(name_or_path: str) -> ModelConfig:
+    """The model of a short name ("llama3-8b") or of a YAML file. Raises InputError."""
+    return find(MODELS, name_or_path).config
+
+
+def load_hardware(name_or_path: str) -> HardwareProfile:
+    """The card of a short name ("a100") or of a YAML file. Raises InputError."""
+    return find(HARDWARE, name_or_path).config
+
+
+def short_names(shelf: Shelf[Config]) -> list[str]:
+    """The catalogue's names, sorted."""
+    return sorted(path.stem for path in (DATA / shelf.folder).glob("*.yaml"))
+
+
+def find(shelf: Shelf[Config], name_or_path: str) -> CatalogEntry[Config]:
+    """The entry of a short name, a path, or the slug of a file kept by `keep`. Raises InputError."""
+    line_of_text(shelf.word, name_or_path, 4096)
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".json")):
+        return _read(shelf, Path(name_or_path), name_or_path, slug=None)
+    if re.fullmatch(r"[a-z0-9.-]*[0-9a-f]{8}", name_or_path) and _kept(shelf, name_or_path).is_file():
+        return _read(shelf, _kept(shelf, name_or_path), name_or_path, name_or_path)
+    slug = one_of(shelf.word, name_or_path, short_names(shelf))
+    file = f"{shelf.folder}/{slug}.yaml"
+    return _read(shelf, DATA / file, file, slug)
+
+
+def keep(shelf: Shelf[Config], entry: CatalogEntry[Config]) -> None:
+    """Copy a file of the user's into the workspace's cache, where `find` finds it by its slug.
+
+    A report names its inputs by slug alone, never by a path, and can be run again.
+    """
+    if entry.slug not in short_names(shelf):
+        path = _kept(shelf, entry.slug)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(entry.content)
+
+
+def _kept(shelf: Shelf[Config], slug: str) -> Path:
+    return workspace() / ".cache" / shelf.folder / f"{slug}.yaml"
+
+
+def _read(shelf: Shelf[Config], path: Path, shown_as: str, slug: str | None) -> CatalogEntry[Config]:
+    try:
+        content = _content(path)
+        config, sources = shelf.read(_mapping(content))
+    except InputError as error:
+        raise InputError(f"{shelf.word} {shown_as}: {error}") from None
+    digest = hashlib.sha256(content).hexdigest()
+    return CatalogEntry(slug or _slug(path.stem, digest), digest, content, config, sources)
+
+
+def _slug(stem: str, digest: str) -> str:
+    letters = re.sub(r"[^a-z0-9.-]+", "-", stem.lower())[:40].strip(".-")
+    return f"{letters}-{digest[:8]}".lstrip("-")
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        raise refusal("path", "a folder" if path.is_dir() else "no such file", "a YAML file")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}") from None
+    if len(content) > MOST_BYTES:
+        raise refusal("size", "a larger file", f"at most {MOST_BYTES} bytes")
+    return content
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Safe YAML without aliases (which can grow without bound) and without repeated keys."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="an alias", problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if keys.count(key.value) > 1:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _mapping(content: bytes) -> dict[str, Any]:
+    accepted = "plain YAML: UTF-8, keys and values, no tags, aliases or repeated keys"
+    try:
+        parsed = yaml.load(content, Loader=_PlainLoader)  # noqa: S506 a SafeLoader
+    except yaml.MarkedYAMLError as error:
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"not readable{line}: {error.problem}; accepted: {accepted}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):  # not text; a number too long; nested too deep
+        raise InputError(f"not readable; accepted: {accepted}") from None
+    if not isinstance(parsed, dict):
+        raise refusal("content", parsed, accepted)
+    return parsed
+
+
+def _checked_keys(given: dict[str, Any], config: type, sources: str) -> dict[str, Any]:
+    """The values of `given` that are fields of the dataclass `config`, every key known and none missing."""
+    known = {field.name: field.default is MISSING for field in fields(config)} | {sources: True}
+    for key in given:
+        one_of("key", key, known)
+    for key, required in known.items():
+        if required and key not in given:
+            raise InputError(f"{key}: missing; required: {' '.join(key for key in known if known[key])}")
+    return {key: value for key, value in given.items() if key != sources}
+
+
+def _read_model(given: dict[str, Any]) -> tuple[ModelConfig, tuple[Source, ...]]:
+    config = ModelConfig(**_checked_keys(given, ModelConfig, "source"))
+    return config, (Source("model", line_of_text("source", given["source"], MOST_SOURCE)),)
+
+
+def _read_hardware(given: dict[str, Any]) -> tuple[HardwareProfile, tuple[Source, ...]]:
+    values = _checked_keys(given, HardwareProfile, "sources")
+    config = HardwareProfile(**values)
+    figures = [figure for figure in values if figure != "name"]
+    texts = given["sources"]
+    if not isinstance(texts, dict):
+        raise refusal("sources", texts, f"one source for each of {' '.join(figures)}")
+    for figure in texts:
+        one_of("sources", figure, figures)
+    for figure in figures:
+        if figure not in texts:
+            raise InputError(f"sources: {figure} has none; accepted: one source for each of {' '.join(figures)}")
+    return config, tuple(Source(key, line_of_text(f"sources.{key}", texts[key], MOST_SOURCE)) for key in figures)
+
+
+MODELS = Shelf("model", "params/models", _read_model)
+HARDWARE = Shelf("hw", "params/hardware", _read_hardware)

@@ -1,0 +1,147 @@
+"""How do the figures look? Data and Axes in, Axes out; one style for every chart.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; lines carry their own labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from kvprefetch.planner import MOST_CTX, Sweep
+from kvprefetch.schedule import Timeline
+
+ONDEMAND, PREFETCH = "#D55E00", "#0072B2"
+LINK, ENGINE = ("#E69F00", "#F5D48A"), ("#56B4E9", "#B5DDF5")  # two tints, so that neighbouring layers part
+INK, PALE, SHADE = "#333333", "#DDDDDD", "#EDF1F5"  # text, grid, the PCIe-bound region
+WIDTH = 6.2  # inches; narrow, so that text stays legible on a phone
+STYLE = {
+    "font.size": 11.5,
+    "axes.titlesize": 11.5,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": PALE,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "lines.linewidth": 2.2,
+    "lines.markersize": 5,
+    "svg.hashsalt": "kvprefetch",  # element ids that are the same in every run
+}
+styled = mpl.rc_context(STYLE)
+
+
+@styled
+def figure(*heights: float) -> tuple[Figure, list[Axes]]:
+    """A figure with a row of axes for each height, in inches."""
+    fig = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    axes = fig.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+    return fig, list(axes[:, 0])
+
+
+def context_grid(contexts: Sequence[int], crossover: int) -> np.ndarray:
+    """Contexts to draw lines through: evenly spaced on a log axis that holds all `contexts` and the crossover."""
+    first = max(1, min(contexts[0], crossover // 2))
+    last = min(MOST_CTX, max(contexts[-1], 2 * crossover))
+    return np.unique([*np.geomspace(first, last, 200).round().astype(int), min(crossover, last)])
+
+
+@styled
+def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
+    """Step latency of both policies by context on log axes; `points` are marked."""
+    middle = len(lines.ctx_len) // 4, 3 * len(lines.ctx_len) // 4  # where a label has room on both sides
+    widest = (lines.ondemand_ms / lines.prefetch_ms).argmax().clip(*middle)
+    for label, colour, line, marks, aside in (
+        ("on-demand", ONDEMAND, lines.ondemand_ms, points.ondemand_ms, {"xytext": (-8, 6), "ha": "right"}),
+        ("prefetch", PREFETCH, lines.prefetch_ms, points.prefetch_ms, {"xytext": (8, -16), "ha": "left"}),
+    ):
+        ax.plot(lines.ctx_len, line, color=colour)
+        ax.plot(points.ctx_len, marks, "o", color=colour)
+        at = (lines.ctx_len[widest], line[widest])
+        ax.annotate(label, at, textcoords="offset points", color=colour, weight="bold", **aside)
+    ax.set(yscale="log", ylabel="Step latency (ms)")
+    ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_PLAIN)
+    return _by_context(ax, lines, crossover)
+
+
+@styled
+def reduction(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
+    """Reduction by context on a log context axis; `points` are marked."""
+    ax.plot(lines.ctx_len, lines.reduction_pct, color=INK)
+    ax.plot(points.ctx_len, points.reduction_pct, "o", color=INK)
+    ax.set(ylim=(0, 55), ylabel="Reduction (%)")
+    return _by_context(ax, lines, crossover)
+
+
+@styled
+def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: str) -> Axes:
+    """The first `layers` layers of a step on link and engine, under both policies; timelines of shape (L,)."""
+    lanes = (
+        ("on-demand: link", ondemand.fetch_start, ondemand.fetch_end, LINK),
+        ("engine", ondemand.compute_start, ondemand.compute_end, ENGINE),
+        ("prefetch: link", prefetch.fetch_start, prefetch.fetch_end, LINK),
+        ("engine", prefetch.compute_start, prefetch.compute_end, ENGINE),
+    )
+    heights = (4.2, 3.3, 1.9, 1.0)
+    for y, (_, starts, ends, tints) in zip(heights, lanes, strict=True):
+        for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints)):
+            ax.broken_barh([(start, end - start)], (y - 0.4, 0.8), color=tint)
+            ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center")
+    ax.set_yticks(heights, [name for name, *_ in lanes])
+    ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))
+    ax.grid(axis="y", visible=False)
+    return ax
+
+
+@styled
+def step_by_depth(ax: Axes, depths: Sequence[int], steps_ms: Sequence[Sequence[float]], labels: Sequence[str]) -> Axes:
+    """Prefetch step latency by depth, one labelled line for each sequence of `steps_ms`."""
+    for label, line, marker in zip(labels, steps_ms, cycle("osD^")):
+        ax.plot(depths, line, marker=marker, color=PREFETCH)
+        ax.annotate(label, (depths[-1], line[-1]), (0, 8), textcoords="offset points", ha="right", color=PREFETCH)
+    ax.set(ylabel="Prefetch step (ms)", ylim=(0, 1.3 * np.max(steps_ms)))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+@styled
+def memory_by_depth(ax: Axes, depths: Sequence[int], megabytes: Sequence[Sequence[float]], labels: Sequence[str]) -> Axes:
+    """GPU memory of the KV blocks by depth, one labelled line for each sequence of `megabytes`."""
+    for label, line, marker in zip(labels, megabytes, cycle("osD^")):
+        ax.plot(depths, line, marker=marker, color=INK)
+        ax.annotate(label, (depths[-1], line[-1]), (0, 8), textcoords="offset points", ha="right")
+    ax.set(ylabel="KV blocks on the GPU (MB)", xlabel="Depth (layers fetched ahead)", ylim=(0, 1.3 * np.max(megabytes)))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+_PLAIN = FuncFormatter(lambda value, _: f"{value:g}" if value < 1e6 else f"{value:.0e}")
+
+
+def _by_context(ax: Axes, lines: Sweep, crossover: int) -> Axes:
+    """A log context axis with the PCIe-bound region shaded and the crossover marked by its value."""
+    first, last = lines.ctx_len[[0, -1]]
+    ax.set(xscale="log", xlim=(first, last), xlabel="Context (tokens)")
+    ax.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_locator=NullLocator(), major_formatter=_PLAIN)
+    ax.axvspan(crossover, last, color=SHADE, zorder=0)
+    ax.axvline(crossover, color=INK, linewidth=1, linestyle="--")
+    share = np.log(crossover / first) / np.log(last / first)  # of the axis left of the crossover
+    for text, x, y, width in (
+        (f"crossover {crossover}", share, 1.02, 1),
+        ("compute-bound", share / 2, 0.03, share),
+        ("PCIe-bound", (1 + share) / 2, 0.03, 1 - share),
+    ):
+        if width > 0.25:
+            ax.text(x, y, text, transform=ax.transAxes, ha="center", va="bottom")
+    return ax

@@ -1,0 +1,70 @@
+"""Is this a value one can plan with?
+
+Every check returns the value in its plain type or raises `InputError`, whose text is one
+line: what it is, what was given, what is accepted and, for names, the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import reprlib
+from collections.abc import Iterable
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = 60
+
+
+class InputError(ValueError):
+    """Input that cannot be planned with."""
+
+
+def refusal(what: str, given: object, accepted: str) -> InputError:
+    """The error that says `what` was `given` and what is `accepted` instead."""
+    return InputError(f"{what}: got {shown(given)}; accepted: {accepted}")
+
+
+def shown(given: object) -> str:
+    """`given` on one line and at most some 60 characters long."""
+    if isinstance(given, int) and abs(given) >= 10**30:
+        return f"a whole number of about {math.log10(abs(given)):.0f} digits"
+    return _short.repr(given)
+
+
+def whole_number(what: str, given: object, most: int) -> int:
+    """`given` as an int in 1..most; a bool, a float or text is refused."""
+    if isinstance(given, numbers.Integral) and not isinstance(given, bool) and 1 <= given <= most:
+        return int(given)
+    raise refusal(what, given, f"a whole number from 1 to {most}")
+
+
+def positive_number(what: str, given: object, most: float) -> float:
+    """`given` as a finite float in (0, most]; a bool or text is refused."""
+    if isinstance(given, numbers.Real) and not isinstance(given, bool) and 0 < given <= most:
+        return float(given)
+    raise refusal(what, given, f"a number above 0, at most {most:g}")
+
+
+def line_of_text(what: str, given: object, most: int) -> str:
+    """`given` if it is one non-empty line of printable text of at most `most` characters."""
+    if isinstance(given, str) and given.isprintable() and 0 < len(given.strip()) and len(given) <= most:
+        return given
+    raise refusal(what, given, f"one line of text, at most {most} characters")
+
+
+def true_or_false(what: str, given: object) -> bool:
+    """`given` if it is a bool."""
+    if isinstance(given, bool):
+        return given
+    raise refusal(what, given, "true or false")
+
+
+def one_of(what: str, given: object, known: Iterable[str]) -> str:
+    """`given` if it is among the `known` names; else an error that lists them and the nearest."""
+    names = list(known)
+    if isinstance(given, str) and given in names:
+        return given
+    near = difflib.get_close_matches(str(given)[:100].lower(), names, n=1)
+    hint = f". Did you mean {near[0]}?" if near else ""
+    raise refusal(what, given, " ".join(names) + hint)

@@ -1,0 +1,231 @@
+"""Does offload plus prefetch pay for this model on this card, and where does it stop paying?
+
+Built on the two arrays of `roofline` and the two schedules of `schedule`. Symbols: n context,
+b batch, d depth, L layers, n* crossover; sum c and sum t are a step's engine and link time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvprefetch.checks import refusal, whole_number
+from kvprefetch.configs import HardwareProfile, ModelConfig, kv_bytes
+from kvprefetch.roofline import balance_ctx, layer_times
+from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_CTX = 10**9  # tokens
+MOST_BATCH = 10**6  # sequences
+DEFAULT_CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+
+
+@dataclass(frozen=True)
+class PolicyStep:
+    """One decode step under one policy, and the GPU memory its KV blocks take."""
+
+    total_s: float
+    kv_blocks: int  # blocks of GPU memory that offloaded KV lands in
+    block_bytes: float  # bytes of one: the largest offloaded part of a layer
+
+    @property
+    def total_ms(self) -> float:
+        return self.total_s * 1e3
+
+    @property
+    def gpu_kv_bytes(self) -> float:
+        return self.kv_blocks * self.block_bytes
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """On-demand against prefetch for one decode step at one context."""
+
+    ctx_len: int
+    batch: int
+    depth: int
+    compute: tuple[float, ...]  # seconds, a value a layer
+    transfer: tuple[float, ...]  # seconds, a value a layer
+    ondemand: PolicyStep
+    prefetch: PolicyStep
+    bound: str  # "pcie" where sum t > sum c exactly, else "compute"
+
+    @property
+    def reduction(self) -> float:
+        """1 - prefetch / on-demand: at most 1/2, for every stack."""
+        return 1 - self.prefetch.total_s / self.ondemand.total_s
+
+    @property
+    def reduction_pct(self) -> float:
+        return 100 * self.reduction
+
+    @property
+    def speedup(self) -> float:
+        return self.ondemand.total_s / self.prefetch.total_s
+
+    @property
+    def stall_ms(self) -> float:
+        """Prefetch step less sum c: milliseconds the engine waits."""
+        return (self.prefetch.total_s - sum(self.compute)) * 1e3
+
+    @property
+    def hidden_share(self) -> float:
+        """(on-demand - prefetch) / sum t: share of the transfer that prefetch hides; 1 where nothing is fetched."""
+        if not any(self.transfer):
+            return 1.0
+        return (self.ondemand.total_s - self.prefetch.total_s) / sum(self.transfer)
+
+    @property
+    def lower_bound_ms(self) -> float:
+        """max(sum c, sum t): no schedule of one engine and one link is faster."""
+        return max(sum(self.compute), sum(self.transfer)) * 1e3
+
+    @property
+    def upper_bound_ms(self) -> float:
+        """sum(c + t): no schedule that keeps one of them busy is slower; on-demand takes just that."""
+        return self.ondemand.total_ms
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """The comparison at one context, as metrics.json and the sweep table hold it."""
+
+    ctx_len: int
+    ondemand_ms: float
+    prefetch_ms: float
+    reduction_pct: float
+    speedup: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The fields of `SweepRow` as arrays of one length, contexts ascending."""
+
+    ctx_len: np.ndarray
+    ondemand_ms: np.ndarray
+    prefetch_ms: np.ndarray
+    reduction_pct: np.ndarray
+    speedup: np.ndarray
+    bound: np.ndarray
+
+    def rows(self) -> Iterator[SweepRow]:
+        columns = (getattr(self, name).tolist() for name in SweepRow.__dataclass_fields__)
+        return (SweepRow(*values) for values in zip(*columns, strict=True))
+
+
+def compare(model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, depth: int = 1) -> Comparison:
+    """Both policies for one decode step of `batch` sequences with `ctx_len` cached tokens each.
+
+    Raises InputError where `ctx_len`, `batch` or `depth` is not a whole number in range.
+    """
+    ctx_len = whole_number("ctx_len", ctx_len, MOST_CTX)
+    steps = _steps(model, hw, np.array([ctx_len]), batch, depth)
+    compute, transfer = steps.compute[0], steps.transfer[0]
+    fetching = transfer > 0
+    blocks = int(fetching.sum())
+    block = float(kv_bytes(model.layers, ctx_len, batch)[fetching].max(initial=0))
+    return Comparison(
+        ctx_len=ctx_len,
+        batch=batch,
+        depth=depth,
+        compute=tuple(compute.tolist()),
+        transfer=tuple(transfer.tolist()),
+        ondemand=PolicyStep(float(steps.ondemand[0]), min(1, blocks), block),
+        prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, blocks), block),
+        bound=str(steps.bound[0]),
+    )
+
+
+def crossover_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1) -> int | None:
+    """n*, the smallest whole context >= 1 at which sum t is not less than sum c; None where there is none.
+
+    Exact: the ceiling of a rational. Raises InputError on a bad `batch`.
+    """
+    balance = balance_ctx(model.layers, hw, whole_number("batch", batch, MOST_BATCH))
+    return None if balance is None else max(1, math.ceil(balance))
+
+
+def peak_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1) -> int | None:
+    """The whole context of the largest reduction of a uniform stack, whatever the depth; None where there is none.
+
+    Up to the real crossover q the reduction grows as n / (q + n), beyond it falls as q / (q + n).
+    So the peak is at n* or at n*-1, and n*-1 wins where (n*-1)·n* > q².
+    """
+    crossover = crossover_ctx(model, hw, batch)
+    if crossover is None or crossover == 1:
+        return crossover
+    balance = balance_ctx(model.layers, hw, batch)
+    return crossover - 1 if (crossover - 1) * crossover > balance**2 else crossover
+
+
+def sweep_columns(
+    model: ModelConfig, hw: HardwareProfile, contexts: Iterable[int], batch: int = 1, depth: int = 1
+) -> Sweep:
+    """Both policies at every context, ascending and without repeats. Raises InputError like `compare`."""
+    ctx_len = contexts_in_order(contexts)
+    steps = _steps(model, hw, ctx_len, batch, depth)
+    return Sweep(
+        ctx_len=ctx_len,
+        ondemand_ms=steps.ondemand * 1e3,
+        prefetch_ms=steps.prefetch * 1e3,
+        reduction_pct=100 * (1 - steps.prefetch / steps.ondemand),
+        speedup=steps.ondemand / steps.prefetch,
+        bound=steps.bound,
+    )
+
+
+def sweep(
+    model: ModelConfig, hw: HardwareProfile, contexts: Iterable[int], batch: int = 1, depth: int = 1
+) -> pandas.DataFrame:
+    """`sweep_columns` as a pandas frame, a row a context, columns as in metrics.json."""
+    import pandas  # here, because everything else answers without it
+
+    return pandas.DataFrame(vars(sweep_columns(model, hw, contexts, batch, depth)))
+
+
+def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
+    """The contexts as ascending int64, each once. Raises InputError on none, or on one out of range."""
+    if not isinstance(contexts, Iterable) or isinstance(contexts, str):
+        raise refusal("contexts", contexts, "several whole numbers")
+    if not (isinstance(contexts, np.ndarray) and contexts.dtype.kind in "iu"):
+        contexts = np.array([whole_number("contexts", ctx_len, MOST_CTX) for ctx_len in contexts], dtype=int)
+    if not contexts.size:
+        raise refusal("contexts", "none", f"one or more whole numbers from 1 to {MOST_CTX}")
+    in_order = np.unique(contexts)
+    for ctx_len in in_order[[0, -1]]:
+        whole_number("contexts", ctx_len, MOST_CTX)
+    return in_order.astype(int)
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Arrays with a row a context: layer times (n, L), steps in seconds (n,), bounds (n,)."""
+
+    compute: np.ndarray
+    transfer: np.ndarray
+    ondemand: np.ndarray
+    prefetch: np.ndarray
+    bound: np.ndarray
+
+
+def _steps(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, depth: int) -> _Steps:
+    """The one path that makes every published latency."""
+    whole_number("batch", batch, MOST_BATCH)
+    whole_number("depth", depth, MOST_DEPTH)
+    times = layer_times(model.layers, hw, ctx_len, batch)
+    balance = balance_ctx(model.layers, hw, batch)
+    beyond = np.zeros(len(ctx_len), bool) if balance is None else ctx_len > math.floor(balance)
+    return _Steps(
+        times.compute,
+        times.transfer,
+        ondemand_step(times.compute, times.transfer),
+        prefetch_step(times.compute, times.transfer, depth),
+        np.where(beyond, "pcie", "compute"),
+    )

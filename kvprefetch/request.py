@@ -1,0 +1,61 @@
+"""Which report is asked for, and under which name is it filed?"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+
+from kvprefetch.catalog import CatalogEntry
+from kvprefetch.checks import refusal, whole_number
+from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.planner import DEFAULT_CONTEXTS, MOST_BATCH, MOST_CTX, contexts_in_order, crossover_ctx
+from kvprefetch.schedule import MOST_DEPTH
+
+MOST_CONTEXTS = 100  # rows of a table that is still read
+MOST_SUFFIX = 60  # characters of a folder's name that spell parameters
+
+
+@dataclass(frozen=True)
+class Request:
+    """A pair and its parameters, checked on construction. Raises InputError."""
+
+    model: CatalogEntry[ModelConfig]
+    hw: CatalogEntry[HardwareProfile]
+    contexts: tuple[int, ...] = DEFAULT_CONTEXTS  # ascending once constructed, each once
+    batch: int = 1
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        whole_number("batch", self.batch, MOST_BATCH)
+        whole_number("depth", self.depth, MOST_DEPTH)
+        object.__setattr__(self, "contexts", tuple(contexts_in_order(self.contexts).tolist()))
+        if len(self.contexts) > MOST_CONTEXTS:
+            raise refusal("contexts", f"{len(self.contexts)} of them", f"at most {MOST_CONTEXTS}")
+        crossover = crossover_ctx(self.model.config, self.hw.config, self.batch)
+        if crossover is not None and crossover > MOST_CTX:
+            raise refusal("pcie_gb_s over hbm_gb_s", f"a crossover of {crossover} tokens", f"one of at most {MOST_CTX}")
+
+    @property
+    def folder(self) -> str:
+        """The report's folder below reports/: the pair, then what is not default."""
+        suffix = "-".join(name + "-".join(map(str, values)) for name, values in self._not_default())
+        if len(suffix) > MOST_SUFFIX:
+            suffix = hashlib.sha256(suffix.encode()).hexdigest()[:8]
+        return "--".join(filter(None, (self.model.slug, self.hw.slug, suffix)))
+
+    @property
+    def command(self) -> str:
+        """The command that builds this report."""
+        variables = {"batch": "BATCH", "depth": "DEPTH", "ctx": "CONTEXTS"}
+        given = [f"{variables[name]}={','.join(map(str, values))}" for name, values in self._not_default()]
+        return " ".join([f"make report MODEL={self.model.slug} HW={self.hw.slug}", *given])
+
+    def _not_default(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Parameters that differ from their defaults, by the names that folders spell, in fixed order."""
+        default = {field.name: field.default for field in fields(self)}
+        asked = (
+            ("batch", self.batch != default["batch"], (self.batch,)),
+            ("depth", self.depth != default["depth"], (self.depth,)),
+            ("ctx", self.contexts != default["contexts"], self.contexts),
+        )
+        return [(name, values) for name, differs, values in asked if differs]

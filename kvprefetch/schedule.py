@@ -1,0 +1,155 @@
+"""How long does one pass over a stack take when each layer first needs a transfer?
+
+One link, one engine, and buffers for the data in flight; plain arrays of seconds in, seconds out.
+Symbols: c_l = compute[..., l], t_l = transfer[..., l], d = depth. A layer with t_l = 0 has
+nothing to fetch: it takes no buffer and waits for none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kvprefetch.checks import refusal, whole_number
+
+MOST_DEPTH = 10_000
+ROWS_AT_ONCE = 4096  # of a long sweep: few enough that the working arrays stay in cache
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When link and engine serve each layer: seconds from the start, four arrays of shape (..., L)."""
+
+    fetch_start: np.ndarray
+    fetch_end: np.ndarray  # equal to fetch_start where nothing is fetched
+    compute_start: np.ndarray
+    compute_end: np.ndarray
+
+
+def ondemand_step(compute: np.ndarray, transfer: np.ndarray) -> np.ndarray:
+    """Seconds of one step when each layer is fetched, waited for, then computed.
+
+    step = sum(c_l + t_l)
+
+    Arrays (..., L), leading axes broadcast; returns (...). Raises InputError on bad arrays.
+    """
+    return _step(_ondemand, *_times(compute, transfer))
+
+
+def prefetch_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> np.ndarray:
+    """Seconds of one step when up to `depth` layers are fetched ahead of the one computing.
+
+    landed_l = max(link free, done_k) + t_l,    done_l = max(done_{l-1}, landed_l) + c_l
+
+    k is the (depth+1)-th fetching layer before l, whose buffer l takes over.
+    Arrays (..., L), leading axes broadcast; returns (...). Raises InputError on bad arrays or depth.
+    """
+    return _step(_ahead(depth), *_times(compute, transfer))
+
+
+def uniform_prefetch_step(
+    compute: np.ndarray | float, transfer: np.ndarray | float, num_layers: int
+) -> np.ndarray | float:
+    """The closed form of `prefetch_step` for equal layers, whatever the depth: t + (L-1)·max(c, t) + c."""
+    return transfer + (num_layers - 1) * np.maximum(compute, transfer) + compute
+
+
+def ondemand_timeline(compute: np.ndarray, transfer: np.ndarray) -> Timeline:
+    """When each layer is fetched and computed on demand. Arrays (..., L)."""
+    return _timeline(_ondemand, *_times(compute, transfer))
+
+
+def timeline(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> Timeline:
+    """When each layer is fetched and computed with prefetch. Arrays (..., L)."""
+    return _timeline(_ahead(depth), *_times(compute, transfer))
+
+
+class _Service(NamedTuple):
+    """When one layer is served, an entry a row; the fields of Timeline."""
+
+    fetch_start: np.ndarray
+    fetch_end: np.ndarray
+    compute_start: np.ndarray
+    compute_end: np.ndarray
+
+
+Policy = Callable[[np.ndarray, np.ndarray], Iterator[_Service]]
+
+
+def _ondemand(compute: np.ndarray, transfer: np.ndarray) -> Iterator[_Service]:
+    """Each layer's service; arrays (L, rows)."""
+    done = np.zeros(compute.shape[1])
+    for c, t in zip(compute, transfer, strict=True):
+        landed = done + t
+        yield _Service(done, landed, landed, landed + c)
+        done = landed + c
+
+
+def _prefetch(compute: np.ndarray, transfer: np.ndarray, depth: int) -> Iterator[_Service]:
+    """Each layer's service; arrays (L, rows) in whose rows the same layers fetch."""
+    link_free = done = np.zeros(compute.shape[1])
+    buffer_free = deque([done] * min(depth + 1, len(compute)))  # buffers come free in the order they were filled
+    for c, t in zip(compute, transfer, strict=True):
+        if t[0] > 0:
+            fetch_start = np.maximum(link_free, buffer_free.popleft())
+            landed = link_free = fetch_start + t
+            compute_start = np.maximum(done, landed)
+        else:
+            fetch_start = landed = link_free
+            compute_start = done
+        done = compute_start + c
+        if t[0] > 0:
+            buffer_free.append(done)
+        yield _Service(fetch_start, landed, compute_start, done)
+
+
+def _ahead(depth: int) -> Policy:
+    return partial(_prefetch, depth=whole_number("depth", depth, MOST_DEPTH))
+
+
+def _alike(transfer: np.ndarray) -> Iterator[slice | np.ndarray]:
+    """Some thousand rows of (rows, L) at a time, the same layers fetching in all of them."""
+    for start in range(0, len(transfer), ROWS_AT_ONCE):
+        fetches = transfer[start : start + ROWS_AT_ONCE] > 0
+        if (fetches == fetches[0]).all():
+            yield slice(start, start + ROWS_AT_ONCE)
+        else:
+            patterns, pattern = np.unique(fetches, axis=0, return_inverse=True)
+            for k in range(len(patterns)):
+                yield start + np.flatnonzero(pattern == k)
+
+
+def _step(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> np.ndarray:
+    """The last layer's compute_end under `policy`."""
+    c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
+    step = np.empty(len(t))
+    for rows in _alike(t):
+        for last in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
+            pass
+        step[rows] = last.compute_end
+    return step.reshape(compute.shape[:-1])[()]
+
+
+def _timeline(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> Timeline:
+    c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
+    moments = np.empty((4, *t.shape))
+    for rows in _alike(t):
+        for layer, service in enumerate(policy(c[rows].T, t[rows].T)):
+            moments[:, rows, layer] = service
+    return Timeline(*moments.reshape(4, *compute.shape))
+
+
+def _times(compute: np.ndarray, transfer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float arrays of one shape (..., L), every time finite and not negative."""
+    arrays = [np.asarray(times, dtype=float) for times in (compute, transfer)]
+    for name, times in zip(("compute", "transfer"), arrays, strict=True):
+        if not times.ndim or not times.size or not (times.min() >= 0 and times.max() < np.inf):
+            raise refusal(name, times, "an array (..., L) of finite seconds, none negative")
+    if arrays[0].shape[-1] != arrays[1].shape[-1]:
+        raise refusal("transfer", f"{arrays[1].shape[-1]} layers", f"as many as compute has, {arrays[0].shape[-1]}")
+    return tuple(np.broadcast_arrays(*arrays))
