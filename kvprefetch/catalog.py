@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import yaml
 
-from kvprefetch.checks import InputError, line_of_text, one_of, refusal
+from kvprefetch.checks import InputError, line_of_text, one_of, refusal, shown
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.paths import DATA, workspace
 
@@ -132,10 +132,11 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key, _ in node.value:
-            if keys.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} twice", problem_mark=key.start_mark)
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {shown(key.value)} twice", problem_mark=key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -145,7 +146,8 @@ def _mapping(content: bytes) -> dict[str, Any]:
         parsed = yaml.load(content, Loader=_PlainLoader)  # noqa: S506 a SafeLoader
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"not readable{line}: {error.problem}; accepted: {accepted}") from None
+        problem = " ".join(str(error.problem).split())[:100]
+        raise InputError(f"not readable{line}: {problem}; accepted: {accepted}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # not text; a number too long; nested too deep
         raise InputError(f"not readable; accepted: {accepted}") from None
     if not isinstance(parsed, dict):

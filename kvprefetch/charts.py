@@ -5,25 +5,27 @@ Colours are Okabe and Ito's, which colour-blind readers tell apart; lines carry 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 
-import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from kvprefetch.planner import MOST_CTX, Sweep
+from kvprefetch.planner import MOST_CTX, Comparison, Sweep
 from kvprefetch.schedule import Timeline
 
 ONDEMAND, PREFETCH = "#D55E00", "#0072B2"
 LINK, ENGINE = ("#E69F00", "#F5D48A"), ("#56B4E9", "#B5DDF5")  # two tints, so that neighbouring layers part
 INK, PALE, SHADE = "#333333", "#DDDDDD", "#EDF1F5"  # text, grid, the PCIe-bound region
-WIDTH = 6.2  # inches; narrow, so that text stays legible on a phone
+WIDTH = 5.8  # inches; narrow, so that text stays legible on a phone
 STYLE = {
-    "font.size": 11.5,
-    "axes.titlesize": 11.5,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 12,
+    "axes.titlesize": 12,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -37,9 +39,10 @@ STYLE = {
     "text.color": INK,
     "lines.linewidth": 2.2,
     "lines.markersize": 5,
+    "svg.fonttype": "none",  # text stays text, which makes a figure a third of the size
     "svg.hashsalt": "kvprefetch",  # element ids that are the same in every run
 }
-styled = mpl.rc_context(STYLE)
+styled = matplotlib.style.context(["default", STYLE])  # a user's own defaults stay out
 
 
 @styled
@@ -64,23 +67,32 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
     widest = (lines.ondemand_ms / lines.prefetch_ms).argmax().clip(*middle)
     for label, colour, line, marks, aside in (
         ("on-demand", ONDEMAND, lines.ondemand_ms, points.ondemand_ms, {"xytext": (-8, 6), "ha": "right"}),
-        ("prefetch", PREFETCH, lines.prefetch_ms, points.prefetch_ms, {"xytext": (8, -16), "ha": "left"}),
+        ("prefetch", PREFETCH, lines.prefetch_ms, points.prefetch_ms, {"xytext": (10, -12), "ha": "left"}),
     ):
         ax.plot(lines.ctx_len, line, color=colour)
-        ax.plot(points.ctx_len, marks, "o", color=colour)
+        ax.plot(points.ctx_len, marks, "o", color=colour, clip_on=False)
         at = (lines.ctx_len[widest], line[widest])
         ax.annotate(label, at, textcoords="offset points", color=colour, weight="bold", **aside)
-    ax.set(yscale="log", ylabel="Step latency (ms)")
+    ax.set(yscale="log", ylabel="Step latency (ms)", ylim=(0.6 * lines.prefetch_ms[0], 1.3 * lines.ondemand_ms[-1]))
     ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_PLAIN)
-    return _by_context(ax, lines, crossover)
+    _by_context(ax, lines, crossover)
+    share = np.log(crossover / lines.ctx_len[0]) / np.log(lines.ctx_len[-1] / lines.ctx_len[0])
+    for text, x, y, room in (
+        (f"crossover {crossover}", share, 1.02, 1),
+        ("compute-bound", share / 2, 0.03, share),
+        ("PCIe-bound", (1 + share) / 2, 0.03, 1 - share),
+    ):
+        if room > 0.2:  # of the axis: enough for the words
+            ax.text(x, y, text, transform=ax.transAxes, ha="center", va="bottom")
+    return ax
 
 
 @styled
 def reduction(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
     """Reduction by context on a log context axis; `points` are marked."""
     ax.plot(lines.ctx_len, lines.reduction_pct, color=INK)
-    ax.plot(points.ctx_len, points.reduction_pct, "o", color=INK)
-    ax.set(ylim=(0, 55), ylabel="Reduction (%)")
+    ax.plot(points.ctx_len, points.reduction_pct, "o", color=INK, clip_on=False)
+    ax.set(ylim=(0, 55), ylabel="Reduction (%)", xlabel="Context (tokens)")
     return _by_context(ax, lines, crossover)
 
 
@@ -95,7 +107,7 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     )
     heights = (4.2, 3.3, 1.9, 1.0)
     for y, (_, starts, ends, tints) in zip(heights, lanes, strict=True):
-        for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints)):
+        for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints), strict=False):
             ax.broken_barh([(start, end - start)], (y - 0.4, 0.8), color=tint)
             ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center")
     ax.set_yticks(heights, [name for name, *_ in lanes])
@@ -105,24 +117,18 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
 
 
 @styled
-def step_by_depth(ax: Axes, depths: Sequence[int], steps_ms: Sequence[Sequence[float]], labels: Sequence[str]) -> Axes:
-    """Prefetch step latency by depth, one labelled line for each sequence of `steps_ms`."""
-    for label, line, marker in zip(labels, steps_ms, cycle("osD^")):
-        ax.plot(depths, line, marker=marker, color=PREFETCH)
-        ax.annotate(label, (depths[-1], line[-1]), (0, 8), textcoords="offset points", ha="right", color=PREFETCH)
-    ax.set(ylabel="Prefetch step (ms)", ylim=(0, 1.3 * np.max(steps_ms)))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+def step_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
+    """Prefetch step latency by depth, one line for each row of comparisons at one context."""
+    _by_depth(ax, by_depth, lambda each: each.prefetch.total_ms, PREFETCH)
+    ax.set_ylabel("Prefetch step (ms)")
     return ax
 
 
 @styled
-def memory_by_depth(ax: Axes, depths: Sequence[int], megabytes: Sequence[Sequence[float]], labels: Sequence[str]) -> Axes:
-    """GPU memory of the KV blocks by depth, one labelled line for each sequence of `megabytes`."""
-    for label, line, marker in zip(labels, megabytes, cycle("osD^")):
-        ax.plot(depths, line, marker=marker, color=INK)
-        ax.annotate(label, (depths[-1], line[-1]), (0, 8), textcoords="offset points", ha="right")
-    ax.set(ylabel="KV blocks on the GPU (MB)", xlabel="Depth (layers fetched ahead)", ylim=(0, 1.3 * np.max(megabytes)))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
+    """GPU memory of the KV blocks by depth, one line for each row of comparisons at one context."""
+    _by_depth(ax, by_depth, lambda each: each.prefetch.gpu_kv_bytes / 1e6, INK)
+    ax.set(ylabel="KV on the GPU (MB)", xlabel="Depth (layers fetched ahead)")
     return ax
 
 
@@ -130,18 +136,23 @@ _PLAIN = FuncFormatter(lambda value, _: f"{value:g}" if value < 1e6 else f"{valu
 
 
 def _by_context(ax: Axes, lines: Sweep, crossover: int) -> Axes:
-    """A log context axis with the PCIe-bound region shaded and the crossover marked by its value."""
+    """A log context axis with the PCIe-bound region shaded and a line at the crossover."""
     first, last = lines.ctx_len[[0, -1]]
-    ax.set(xscale="log", xlim=(first, last), xlabel="Context (tokens)")
+    ax.set(xscale="log", xlim=(first, last))
     ax.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_locator=NullLocator(), major_formatter=_PLAIN)
     ax.axvspan(crossover, last, color=SHADE, zorder=0)
     ax.axvline(crossover, color=INK, linewidth=1, linestyle="--")
-    share = np.log(crossover / first) / np.log(last / first)  # of the axis left of the crossover
-    for text, x, y, width in (
-        (f"crossover {crossover}", share, 1.02, 1),
-        ("compute-bound", share / 2, 0.03, share),
-        ("PCIe-bound", (1 + share) / 2, 0.03, 1 - share),
-    ):
-        if width > 0.25:
-            ax.text(x, y, text, transform=ax.transAxes, ha="center", va="bottom")
     return ax
+
+
+def _by_depth(
+    ax: Axes, by_depth: Sequence[Sequence[Comparison]], value: Callable[[Comparison], float], colour: str
+) -> None:
+    """A line through `value` at each depth for each row, labelled with the row's context where it ends."""
+    for row, marker in zip(by_depth, cycle("osD^"), strict=False):
+        depths, values = [each.depth for each in row], [value(each) for each in row]
+        ax.plot(depths, values, marker=marker, color=colour)
+        label, end = f"{row[-1].ctx_len} tokens", (depths[-1], values[-1])
+        ax.annotate(label, end, (0, 8), textcoords="offset points", ha="right", color=colour)
+    ax.set_ylim(0, 1.3 * max(value(each) for row in by_depth for each in row))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -65,6 +65,6 @@ def one_of(what: str, given: object, known: Iterable[str]) -> str:
     names = list(known)
     if isinstance(given, str) and given in names:
         return given
-    near = difflib.get_close_matches(str(given)[:100].lower(), names, n=1)
+    near = difflib.get_close_matches(str(given)[:100].lower(), names, n=1, cutoff=0.5)
     hint = f". Did you mean {near[0]}?" if near else ""
     raise refusal(what, given, " ".join(names) + hint)

@@ -32,8 +32,12 @@ _TABLE = _TEMPLATES.from_string("""\
 {% for row in rows %}
 <tr{% if loop.index0 == mark %} class="mark"{% endif %}>
 {% for column, cell in row %}
-{% set tag = "th" if loop.first else "td" %}
-<{{ tag }}{% if loop.first %} scope="row"{% endif %} class="{{ "num" if column.format else "text" }}">{{ cell }}</{{ tag }}>
+{% set kind = "num" if column.format else "text" %}
+{% if loop.first %}
+<th scope="row" class="{{ kind }}">{{ cell }}</th>
+{% else %}
+<td class="{{ kind }}">{{ cell }}</td>
+{% endif %}
 {% endfor %}
 </tr>
 {% endfor %}

@@ -199,7 +199,7 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
     if not contexts.size:
         raise refusal("contexts", "none", f"one or more whole numbers from 1 to {MOST_CTX}")
     in_order = np.unique(contexts)
-    for ctx_len in in_order[[0, -1]]:
+    for ctx_len in in_order[[0, -1]].tolist():
         whole_number("contexts", ctx_len, MOST_CTX)
     return in_order.astype(int)
 

@@ -6,12 +6,14 @@ notebook holds all other prose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.verify import Check
 
 
 def tokens(count: int) -> str:
-    """"1 token", "1306 tokens"."""
+    """ "1 token", "1306 tokens"."""
     return f"{count} token" if count == 1 else f"{count} tokens"
 
 
@@ -44,8 +46,13 @@ def crossover(n_star: int, sweep: Sweep) -> str:
         where = "at every context"
     else:
         where = f"from {tokens(n_star)} on; below, compute hides it"
-    share = "all" if pcie.all() else "none" if not pcie.any() else f"{pcie.sum()} of the {pcie.size}"
-    return f"The link takes at least as long as the engine {where}: {share} of the swept contexts are PCIe-bound."
+    share = "all" if pcie.all() else "none" if not pcie.any() else f"{pcie.sum()} of {pcie.size}"
+    return f"The link takes at least as long as the engine {where}. PCIe-bound among the swept contexts: {share}."
+
+
+def bound(comparison: Comparison) -> str:
+    """Which resource sets the pace, in words."""
+    return {"pcie": "PCIe-bound", "compute": "compute-bound"}[comparison.bound]
 
 
 def sweep_range(sweep: Sweep) -> str:
@@ -69,6 +76,38 @@ def depth_cost(one: Comparison, deeper: Comparison) -> str:
         f"From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} changes by {abs(saved):.2f} ms "
         f"and the KV blocks on the GPU grow by {memory:.1f} MB: depth is a memory knob here, not a speed knob."
     )
+
+
+def latency_alt(lines: Sweep, peak: Comparison) -> str:
+    """What the latency and reduction charts show, for those who cannot see them."""
+    return (
+        f"Two charts over context, {lines.ctx_len[0]} to {tokens(lines.ctx_len[-1])}. Above, the on-demand step rises "
+        f"from {lines.ondemand_ms[0]:.2f} to {lines.ondemand_ms[-1]:.2f} ms and the prefetch step from "
+        f"{lines.prefetch_ms[0]:.2f} to {lines.prefetch_ms[-1]:.2f} ms. Below, the reduction peaks at "
+        f"{peak.reduction_pct:.1f} % at {tokens(peak.ctx_len)} and ends at {lines.reduction_pct[-1]:.1f} %."
+    )
+
+
+def timeline_alt(*comparisons: Comparison) -> str:
+    """What the timelines show, for those who cannot see them."""
+    parts = [
+        f"at {tokens(each.ctx_len)} ({bound(each)}) a layer's transfer takes {1e3 * each.transfer[0]:.3f} ms, its "
+        f"compute {1e3 * each.compute[0]:.3f} ms, and the step {each.ondemand.total_ms:.2f} ms on demand, "
+        f"{each.prefetch.total_ms:.2f} ms with prefetch"
+        for each in comparisons
+    ]
+    return f"Timelines of the first layers on link and engine: {'; '.join(parts)}."
+
+
+def depth_alt(by_depth: Sequence[Sequence[Comparison]]) -> str:
+    """What the charts over depth show, for those who cannot see them; a row of comparisons a context."""
+    parts = [
+        f"at {tokens(row[0].ctx_len)} from {row[0].prefetch.total_ms:.2f} to {row[-1].prefetch.total_ms:.2f} ms "
+        f"and from {row[0].prefetch.gpu_kv_bytes / 1e6:.1f} to {row[-1].prefetch.gpu_kv_bytes / 1e6:.1f} MB"
+        for row in by_depth
+    ]
+    first, last = by_depth[0][0].depth, by_depth[0][-1].depth
+    return f"Prefetch step and KV blocks on the GPU, from depth {first} to {last}: {'; '.join(parts)}."
 
 
 def checks(results: tuple[Check, ...]) -> str:

@@ -44,6 +44,17 @@ class Request:
         return "--".join(filter(None, (self.model.slug, self.hw.slug, suffix)))
 
     @property
+    def parameters(self) -> dict[str, str | int | list[int]]:
+        """What Papermill injects: the files by their slugs, never by a path."""
+        return {
+            "model": self.model.slug,
+            "hw": self.hw.slug,
+            "contexts": list(self.contexts),
+            "batch": self.batch,
+            "depth": self.depth,
+        }
+
+    @property
     def command(self) -> str:
         """The command that builds this report."""
         variables = {"batch": "BATCH", "depth": "DEPTH", "ctx": "CONTEXTS"}

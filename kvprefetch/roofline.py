@@ -22,9 +22,7 @@ class LayerTimes:
     transfer: np.ndarray
 
 
-def layer_times(
-    layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int | np.ndarray, batch: int
-) -> LayerTimes:
+def layer_times(layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int | np.ndarray, batch: int) -> LayerTimes:
     """The layers' compute and transfer at each context.
 
     c_l = W_l / HBM,    t_l = K_l(n) / PCIe

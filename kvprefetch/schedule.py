@@ -129,9 +129,8 @@ def _step(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> np.ndarr
     c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
     step = np.empty(len(t))
     for rows in _alike(t):
-        for last in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
-            pass
-        step[rows] = last.compute_end
+        for service in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
+            step[rows] = service.compute_end  # in the end, the last layer's
     return step.reshape(compute.shape[:-1])[()]
 
 

@@ -1,0 +1,57 @@
+# make resolves what was asked for; Python does the work.
+
+# Values reach Python through the environment as they were typed: $(value) keeps make from expanding them.
+override export MODEL := $(value MODEL)
+override export HW := $(value HW)
+override export CONTEXTS := $(value CONTEXTS)
+override export BATCH := $(value BATCH)
+override export DEPTH := $(value DEPTH)
+
+# Under LC_ALL=C, Python cannot start in a folder whose name is not ASCII.
+export LC_ALL := C.UTF-8
+
+python := .venv/bin/python
+nbval := --nbval --nbval-current-env --nbval-cell-timeout=60
+references := $(addsuffix /report.ipynb,$(addprefix reports/,llama3-8b--a100 llama2-13b--a100-gen3 mistral-7b--rtx4090))
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100 CONTEXTS=512,1024 BATCH=4 DEPTH=2
+	@$(python) -m kvprefetch report
+
+notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
+	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab "$$copy"
+
+test: .venv/installed ## run the tests, and nbval over the reference reports
+	$(python) -m pytest -n auto --dist loadscope $(nbval) tests $(references)
+
+regress: .venv/installed ## run nbval over every report in reports/
+	$(python) -m pytest -n auto --dist loadscope $(nbval) reports
+
+reference: .venv/installed ## rebuild the reference reports and show what changed, number by number
+	@$(python) -m kvprefetch.reference
+
+bench: .venv/installed ## measure speed, as ratios within one run
+	@$(python) tests/bench.py
+
+lint: .venv/installed ## check style and format, notebooks included
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+
+lock: ## pin requirements.txt anew from pyproject.toml
+	@python3 -m venv .cache/lock && .cache/lock/bin/pip install --quiet uv==0.13.9
+	.cache/lock/bin/uv pip compile --quiet --all-extras --universal --fork-strategy fewest --python-version 3.11 \
+	  --custom-compile-command "make lock" pyproject.toml --output-file requirements.txt
+
+clean: ## remove reports that are not tracked, caches and the environment
+	git clean -fdXq
+
+.venv/installed: requirements.txt pyproject.toml
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvprefetch needs Python 3.11 or later")'
+	@python3 -m venv .venv || { echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(python) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+.PHONY: help report notebook test regress reference bench lint lock clean

@@ -1,0 +1,109 @@
+"""Is the report on disk that of these inputs, and how does a new one take its place whole?
+
+A report is up to date when the digest of its inputs, kept beside it, is that of today's inputs and
+none of its files is missing; file times decide nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kvprefetch.checks import InputError
+from kvprefetch.paths import DATA, PACKAGE, workspace
+from kvprefetch.request import Request
+
+ARTEFACTS = ("report.ipynb", "report.html", "metrics.json", "before_after.png")
+DIGEST = ".inputs.sha256"
+
+
+def folder(request: Request) -> Path:
+    """Where the report of `request` is published."""
+    return workspace() / "reports" / request.folder
+
+
+def inputs_digest(request: Request) -> str:
+    """SHA-256 over all that a report depends on: both inputs, parameters, notebook, package, pinned requirements."""
+    package = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    files = [DATA / "notebooks" / "report.ipynb", DATA / "requirements.txt", *package]
+    digest = hashlib.sha256()
+    for content in (
+        request.model.content,
+        request.hw.content,
+        request.command.encode(),
+        *(path.read_bytes() for path in files),
+    ):
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+def up_to_date(request: Request) -> bool:
+    """Whether the published report is whole and made from today's inputs."""
+    here = folder(request)
+    try:
+        recorded = (here / DIGEST).read_text()
+    except OSError:
+        return False
+    return all((here / name).is_file() for name in ARTEFACTS) and recorded.strip() == inputs_digest(request)
+
+
+@contextmanager
+def building(request: Request) -> Iterator[None]:
+    """Hold the report's lock: of two builds of the same report, the second waits for the first."""
+    locks = workspace() / ".cache" / "locks"
+    with _writing(".cache/locks"):
+        locks.mkdir(parents=True, exist_ok=True)
+        lock = open(locks / request.folder, "w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def publish(request: Request, artefacts: Mapping[str, bytes], digest: str) -> None:
+    """Put all `artefacts` in place, or leave the previous ones as they were and raise InputError.
+
+    They are written beside their places first, so that a full disk is met before anything is replaced.
+    A report without its digest counts as out of date: even a killed process leaves nothing that passes
+    for whole.
+    """
+    here = folder(request)
+    with _writing(f"reports/{request.folder}"):
+        here.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=here.parent) as staging:
+            new, old = Path(staging, "new"), Path(staging, "old")
+            new.mkdir()
+            for name, content in {**artefacts, DIGEST: digest.encode()}.items():
+                (new / name).write_bytes(content)
+            here.mkdir(exist_ok=True)
+            shutil.copytree(here, old)
+            _swap(here, new, old)
+
+
+def _swap(here: Path, new: Path, old: Path) -> None:
+    """Move the files of `new` into `here`, the digest last; on any failure bring back what `old` holds."""
+    try:
+        (here / DIGEST).unlink(missing_ok=True)
+        for name in (*ARTEFACTS, DIGEST):
+            os.replace(new / name, here / name)
+    except BaseException:
+        for name in (*ARTEFACTS, DIGEST):
+            if (old / name).is_file():
+                os.replace(old / name, here / name)
+            elif (here / name).is_file():
+                (here / name).unlink()
+        raise
+
+
+@contextmanager
+def _writing(what: str) -> Iterator[None]:
+    """Turn a failure of the file system into one line that says what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{what}: cannot be written: {error.strerror}") from None

@@ -1,0 +1,174 @@
+"""Build one report: run the notebook for a pair, take its files from it, publish them.
+
+The executed notebook is the only source: the page is rendered from it, metrics.json is the text its
+cell tagged "metrics" printed, and before_after.png is the picture attached to one of its figures.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import nbformat
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+from papermill import PapermillExecutionError, execute_notebook
+from traitlets.config import Config
+
+from kvprefetch.catalog import HARDWARE, MODELS, keep
+from kvprefetch.checks import InputError
+from kvprefetch.html.exporter import ReportExporter
+from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
+from kvprefetch.publish import building, inputs_digest, publish, up_to_date
+from kvprefetch.request import Request
+
+CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
+
+
+class ReportError(InputError):
+    """A report that could not be built; its text is one line."""
+
+
+def build(request: Request) -> bool:
+    """Make the report of `request` unless it is up to date; whether it was made. Raises ReportError, InputError."""
+    if up_to_date(request):
+        return False
+    with building(request):
+        stale = not up_to_date(request)  # it may have been made while we waited
+        if stale:
+            _make(request)
+    return stale
+
+
+def rebuild(request: Request) -> None:
+    """Make the report of `request` whether or not it is up to date. Raises ReportError, InputError."""
+    with building(request):
+        _make(request)
+
+
+def _make(request: Request) -> None:
+    digest = inputs_digest(request)
+    keep(MODELS, request.model)
+    keep(HARDWARE, request.hw)
+    executed = run(request)
+    page, _ = ReportExporter().from_notebook_node(executed)
+    artefacts = {
+        "report.ipynb": nbformat.writes(executed).encode() + b"\n",
+        "report.html": page.encode(),
+        "metrics.json": _printed(executed, "metrics").encode(),
+        "before_after.png": _attached_png(executed),
+    }
+    publish(request, artefacts, digest)
+
+
+def run(request: Request) -> NotebookNode:
+    """The notebook, executed for `request` and free of all that differs between runs. Raises ReportError."""
+    template = _template()
+    failed = workspace() / ".cache" / "failed" / f"{request.folder}.ipynb"
+    failed.parent.mkdir(parents=True, exist_ok=True)
+    failed.unlink(missing_ok=True)
+    with _kernel_settings() as settings:
+        try:
+            executed = execute_notebook(
+                template,
+                str(failed).replace("{", "{{").replace("}", "}}"),  # papermill formats it
+                parameters=request.parameters,
+                request_save_on_cell_execute=False,
+                kernel_name="python3",
+                execution_timeout=CELL_TIMEOUT,
+                record_timing=False,
+                shutdown_kernel="immediate",
+                resources={"metadata": {"path": str(workspace())}},
+                config=settings,
+            )
+        except PapermillExecutionError as error:
+            cell = next(cell.id for cell in template.cells if cell.source == error.source)
+            reason = f"{error.ename}: {error.evalue}".splitlines()[0]
+            raise ReportError(f"{request.folder}: cell {cell} failed: {reason}; see {failed}") from None
+        except (DeadKernelError, CellTimeoutError) as error:
+            raise ReportError(f"{request.folder}: {str(error).splitlines()[0]}") from None
+    failed.unlink()
+    unrun = [cell.id for cell in executed.cells if cell.cell_type == "code" and not cell.execution_count]
+    if unrun:
+        raise ReportError(f"{request.folder}: cell {unrun[0]} was not run: a cell before it ended the kernel")
+    return _without_traces(executed)
+
+
+def working_copy(request: Request) -> Path:
+    """The notebook with the parameters of `request` filled in, to be changed at will; one that is there is kept."""
+    copy = workspace() / ".cache" / "notebooks" / f"{request.folder}.ipynb"
+    if not copy.exists():
+        keep(MODELS, request.model)
+        keep(HARDWARE, request.hw)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        prepared = execute_notebook(_template(), None, parameters=request.parameters, prepare_only=True)
+        nbformat.write(_without_traces(prepared), copy)
+    return copy
+
+
+def _template() -> NotebookNode:
+    return nbformat.read(DATA / "notebooks" / "report.ipynb", as_version=4)
+
+
+def _without_traces(executed: NotebookNode) -> NotebookNode:
+    """`executed` less what papermill and the kernel write into it about the run itself."""
+    executed.metadata.pop("papermill")
+    executed.metadata.language_info = {"name": "python"}
+    for cell in executed.cells:
+        cell.metadata.pop("papermill", None)
+        cell.metadata.pop("execution", None)
+        if "injected-parameters" in cell.metadata.tags:
+            cell.id = "injected-parameters"
+        if not cell.metadata.tags:
+            del cell.metadata["tags"]
+    return executed
+
+
+@contextmanager
+def _kernel_settings() -> Iterator[Config]:
+    """The environment and the transport of a kernel that nothing of the user's can change.
+
+    Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds
+    this checkout's package first.
+    """
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")):
+            del os.environ[name]
+    # A short path, because that of a socket has at most some 100 bytes.
+    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir="/tmp") as scratch:
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.environ["IPYTHONDIR"] = f"{scratch}/ipython"
+        os.environ["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
+        if IN_CHECKOUT:
+            os.environ["PYTHONPATH"] = str(workspace())
+        try:
+            # Over files, not TCP: no ports that two kernels could both pick, and no warning about them.
+            yield Config(KernelManager={"transport": "ipc", "ip": f"{scratch}/k"})
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _outputs(executed: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
+    for cell in executed.cells:
+        for output in cell.get("outputs", ()):
+            yield cell, output
+
+
+def _printed(executed: NotebookNode, tag: str) -> str:
+    """What the cell with this tag printed."""
+    return next(output.text for cell, output in _outputs(executed) if tag in cell.metadata.get("tags", ()))
+
+
+def _attached_png(executed: NotebookNode) -> bytes:
+    """The one picture that a figure carries as PNG."""
+    return next(
+        base64.b64decode(output.data["image/png"])
+        for _, output in _outputs(executed)
+        if "image/png" in output.get("data", {})
+    )

@@ -1,0 +1,158 @@
+import hashlib
+import re
+
+import pytest
+import yaml
+
+from kvprefetch import InputError, load_hardware, load_model
+from kvprefetch.catalog import HARDWARE, MODELS, MOST_BYTES, find, keep, short_names
+
+MODEL = {
+    "name": "Mine",
+    "source": "the paper's table 1",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+}
+CARD = {
+    "name": "Card",
+    "hbm_gb_s": 1000,
+    "pcie_gb_s": 12.5,
+    "sources": {"hbm_gb_s": "datasheet", "pcie_gb_s": "measured"},
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="My Model.yaml"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else yaml.safe_dump(content).encode())
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("shelf", [MODELS, HARDWARE], ids=["models", "hardware"])
+def test_every_catalogue_file_reads_and_has_a_source_for_each_figure(shelf):
+    assert len(short_names(shelf)) >= 3
+    for name in short_names(shelf):
+        entry = find(shelf, name)
+        assert entry.slug == name
+        assert entry.digest == hashlib.sha256(entry.content).hexdigest()
+        assert entry.sources
+
+
+def test_a_file_of_the_users_reads_like_one_of_the_catalogue(write):
+    path = write(MODEL)
+    assert load_model(path).num_key_value_heads == 4
+    entry = find(MODELS, path)
+    assert entry.slug == f"my-model-{entry.digest[:8]}"
+    assert (entry.sources[0].figure, entry.sources[0].text) == ("model", "the paper's table 1")
+    card = find(HARDWARE, write(CARD, "card.yaml"))
+    assert [(source.figure, source.text) for source in card.sources] == list(CARD["sources"].items())
+    assert load_hardware(write(CARD, "card.yaml")).pcie_gb_s == 12.5
+
+
+@pytest.mark.parametrize("stem", ["UPPER", "ünï", "...", "a b;c$(d)", "x" * 200])
+def test_a_slug_is_short_and_safe_whatever_the_files_name(write, stem):
+    slug = find(MODELS, write(MODEL, f"{stem}.yaml")).slug
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*", slug)
+    assert len(slug) <= 49
+
+
+def test_a_kept_file_is_found_by_its_slug(write, tmp_path, monkeypatch):
+    monkeypatch.setattr("kvprefetch.catalog.workspace", lambda: tmp_path)
+    entry = find(MODELS, write(MODEL))
+    with pytest.raises(InputError, match="model: got"):
+        find(MODELS, entry.slug)
+    keep(MODELS, entry)
+    assert find(MODELS, entry.slug) == entry
+
+
+def test_a_catalogue_entry_is_not_copied(tmp_path, monkeypatch):
+    monkeypatch.setattr("kvprefetch.catalog.workspace", lambda: tmp_path)
+    keep(MODELS, find(MODELS, "llama3-8b"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("llama3-8", r"model: got 'llama3-8'; accepted: llama2-13b llama3-8b mistral-7b. Did you mean llama3-8b\?"),
+        ("Llama3-8B", r"Did you mean llama3-8b\?"),
+        ("zzz", "accepted: llama2-13b llama3-8b mistral-7b$"),
+        ("", "model: got ''"),
+        ("a\nb", r"model: got 'a\\nb'; accepted: one line of text"),
+        ("$(shell id)", "model: got"),
+        ("..", "model: got '..'"),
+        ("../llama3-8b", "model ../llama3-8b: path: got 'no such file'; accepted: a YAML file"),
+        ("./", "model ./: path: got 'a folder'"),
+        ("nowhere.yaml", "model nowhere.yaml: path: got 'no such file'"),
+        ("a\0b.yaml", "model: got"),
+        ("/dev/null", "path: got 'no such file'"),
+        ("x" * 5000, "model: got"),
+    ],
+)
+def test_names_that_are_not_there_are_refused(name, message):
+    with pytest.raises(InputError, match=message):
+        find(MODELS, name)
+
+
+bomb = b"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "content: got None; accepted: plain YAML"),
+        (b"- 1\n", r"content: got \[1\]; accepted: plain YAML"),
+        (b"\x00\x01\xff\xfe binary", "not readable; accepted: plain YAML"),
+        (b"name: [unclosed\n", "not readable in line 2"),
+        (b"name: 'x'\nname: 'y'\n", "not readable in line 2: the key 'name' twice"),
+        (b"!!python/object/apply:os.system ['true']\n", "not readable in line 1: could not determine a constructor"),
+        (bomb, "not readable in line 2: an alias"),
+        (b"[" * 5000, "not readable"),
+        (b"hidden_size: " + b"9" * 5000, "not readable; accepted"),
+        (b"# " + b"x" * MOST_BYTES, "size: got 'a larger file'; accepted: at most"),
+        ({**MODEL, "hiden_size": 1}, r"key: got 'hiden_size'; accepted: .*. Did you mean hidden_size\?"),
+        ({**MODEL, 7: 1}, "key: got 7; accepted: name"),
+        ({k: v for k, v in MODEL.items() if k != "vocab_size"}, "vocab_size: missing; required: name "),
+        ({k: v for k, v in MODEL.items() if k != "source"}, "source: missing; required: name "),
+        ({**MODEL, "source": ""}, "source: got ''; accepted: one line of text"),
+        ({**MODEL, "hidden_size": "64"}, "hidden_size: got '64'; accepted: a whole number"),
+        ({**MODEL, "hidden_size": None}, "hidden_size: got None"),
+        ({**MODEL, "num_attention_heads": 5}, "num_attention_heads: got 5; accepted: a divisor of hidden_size, 64"),
+    ],
+)
+def test_a_model_file_that_is_wrong_is_refused_with_file_and_key(write, content, message):
+    path = write(content, "wrong.yaml")
+    with pytest.raises(InputError, match=f"(?s)^model {re.escape(path)}: {message}") as refused:
+        load_model(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hbm_gb_s": "2039e9"}, "hbm_gb_s: got '2039e9'; accepted: a number above 0"),
+        ({"pcie_gb_s": float("nan")}, "pcie_gb_s: got nan"),
+        ({"pcie_gb_s": float("inf")}, "pcie_gb_s: got inf"),
+        ({"pcie_gb_s": 0}, "pcie_gb_s: got 0"),
+        ({"pcie_gb_s": -25}, "pcie_gb_s: got -25"),
+        ({"hbm_capacity_gb": 80}, "sources: hbm_capacity_gb has none; accepted: one source for each of"),
+        ({"sources": {"hbm_gb_s": "datasheet"}}, "sources: pcie_gb_s has none"),
+        (
+            {"sources": {**CARD["sources"], "hbm_capacity_gb": "x"}},
+            "sources: got 'hbm_capacity_gb'; accepted: hbm_gb_s",
+        ),
+        ({"sources": {**CARD["sources"], "pcie_gb_s": ""}}, "sources.pcie_gb_s: got ''"),
+        ({"sources": "datasheet"}, "sources: got 'datasheet'; accepted: one source for each of"),
+        ({"hbm": 1}, r"key: got 'hbm'; accepted: .*. Did you mean hbm_gb_s\?"),
+    ],
+)
+def test_a_hardware_file_that_is_wrong_is_refused_with_file_and_key(write, change, message):
+    path = write({**CARD, **change}, "wrong.yaml")
+    with pytest.raises(InputError, match=f"^hw {re.escape(path)}: {message}"):
+        load_hardware(path)

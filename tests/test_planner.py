@@ -1,0 +1,194 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvprefetch import (
+    A100_PCIE,
+    LLAMA3_8B,
+    HardwareProfile,
+    InputError,
+    ModelConfig,
+    compare,
+    crossover_ctx,
+    peak_ctx,
+    sweep,
+)
+from kvprefetch.planner import DEFAULT_CONTEXTS, SweepRow, contexts_in_order, sweep_columns
+from kvprefetch.roofline import layer_times
+
+ROUNDING = 1e-12
+
+models = st.builds(
+    lambda layers, hidden, kv_heads, group, ffn: ModelConfig(
+        "any", layers, 8 * hidden, kv_heads * group, ffn, 1000, num_key_value_heads=kv_heads, head_dim=8
+    ),
+    st.integers(1, 40),
+    st.integers(1, 64),
+    st.integers(1, 8),
+    st.integers(1, 4),
+    st.integers(1, 2000),
+)
+rates = st.decimals("1.0", "999.9", places=1).map(float)
+cards = st.builds(lambda hbm, pcie: HardwareProfile("any", hbm, pcie), rates, rates)
+contexts, batches, depths = st.integers(1, 10**6), st.integers(1, 16), st.integers(1, 4)
+
+
+def times_in_rationals(model, hw, ctx_len, batch):
+    """sum c and sum t, worked out afresh from DESIGN's formulas in exact arithmetic."""
+    attention = 2 * model.hidden_size * model.head_dim * (model.num_attention_heads + model.num_key_value_heads)
+    weights = 2 * (attention + 3 * model.hidden_size * model.intermediate_size)
+    cache = 2 * batch * ctx_len * model.num_key_value_heads * model.head_dim * 2
+    layers = model.num_hidden_layers
+    return layers * weights / Fraction(str(hw.hbm_gb_s)), layers * cache / Fraction(str(hw.pcie_gb_s))
+
+
+@given(models, cards, batches)
+def test_the_crossover_is_the_first_context_at_which_sum_t_reaches_sum_c(model, hw, batch):
+    crossover = crossover_ctx(model, hw, batch)
+    sum_c, sum_t = times_in_rationals(model, hw, crossover, batch)
+    assert sum_t >= sum_c
+    if crossover > 1:
+        sum_c, sum_t = times_in_rationals(model, hw, crossover - 1, batch)
+        assert sum_t < sum_c
+
+
+def test_exact_ties_are_not_rounded_away():
+    """Cards whose crossover is a whole number exactly; the ceiling of the float quotient misses some of them."""
+    missed = 0
+    for pcie in range(1, 400):
+        model = ModelConfig("tie", 1, 8, 1, 8, 10, head_dim=8)  # W = 2·(256 + 192) = 896 B, K(1) = 32 B
+        hw = HardwareProfile("tie", 0.7, pcie / 10)
+        exact = Fraction(896, 32) * Fraction(pcie, 10) / Fraction(7, 10)
+        if exact.denominator == 1:
+            assert crossover_ctx(model, hw) == exact
+            assert compare(model, hw, int(exact)).bound == "compute"
+            assert compare(model, hw, int(exact) + 1).bound == "pcie"
+            missed += math.ceil((pcie / 10 * 1e9) / 32 * (896 / (0.7 * 1e9))) != exact
+    assert missed
+
+
+@given(models, cards, batches, depths)
+def test_the_peak_is_the_best_whole_context_around_the_crossover(model, hw, batch, depth):
+    peak, crossover = peak_ctx(model, hw, batch), crossover_ctx(model, hw, batch)
+    assert crossover - peak in (0, 1)
+    around = np.unique([1, *range(max(1, crossover - 20), crossover + 21), 2 * crossover])
+    best = sweep_columns(model, hw, around, batch, depth).reduction_pct.max()
+    assert compare(model, hw, peak, batch, depth).reduction_pct >= best - 100 * ROUNDING
+
+
+def test_the_peak_can_lie_before_the_crossover():
+    """q = 1.41: above it by the geometric mean of 1 and 2, by which reductions compare; 1.45 lies beyond."""
+    model = ModelConfig("near", 4, 8, 1, 8, 10, head_dim=8)  # W / K(1) = 28
+    for pcie, peak in ((1.40, 1), (1.42, 2), (1.60, 2)):
+        hw = HardwareProfile("near", 28.0, pcie)
+        assert (crossover_ctx(model, hw), peak_ctx(model, hw)) == (2, peak)
+        reductions = sweep_columns(model, hw, [1, 2]).reduction_pct
+        assert int(reductions.argmax()) + 1 == peak
+
+
+@given(models, cards, contexts, batches, depths)
+def test_a_uniform_stack_obeys_its_laws(model, hw, ctx_len, batch, depth):
+    c = compare(model, hw, ctx_len, batch, depth)
+    layers = model.num_hidden_layers
+    assert c.reduction <= (layers - 1) / (2 * layers) + ROUNDING
+    assert c.lower_bound_ms <= c.prefetch.total_ms * (1 + ROUNDING)
+    assert c.prefetch.total_ms <= c.upper_bound_ms * (1 + ROUNDING)
+    assert c.speedup == pytest.approx(1 / (1 - c.reduction))
+    assert -ROUNDING <= c.hidden_share <= 1
+    assert c.stall_ms >= 1e3 * c.transfer[0] * (1 - 1e-9) - c.lower_bound_ms * ROUNDING
+    assert c.prefetch.total_s == pytest.approx(
+        compare(model, hw, ctx_len, batch, depth + 1).prefetch.total_s, rel=1e-12
+    )
+    sum_c, sum_t = times_in_rationals(model, hw, ctx_len, batch)
+    assert c.bound == ("pcie" if sum_t > sum_c else "compute")
+
+
+@given(models, cards, st.lists(contexts, min_size=1, max_size=8), batches, depths)
+def test_a_sweep_row_is_the_comparison_at_its_context(model, hw, ctx_lens, batch, depth):
+    for row in sweep_columns(model, hw, ctx_lens, batch, depth).rows():
+        c = compare(model, hw, row.ctx_len, batch, depth)
+        assert row == SweepRow(c.ctx_len, c.ondemand.total_ms, c.prefetch.total_ms, c.reduction_pct, c.speedup, c.bound)
+
+
+def test_the_gpu_holds_one_block_on_demand_and_one_more_a_layer_of_depth():
+    for depth, blocks in ((1, 2), (2, 3), (31, 32), (40, 32)):
+        c = compare(LLAMA3_8B, A100_PCIE, 4096, batch=2, depth=depth)
+        assert (c.ondemand.kv_blocks, c.prefetch.kv_blocks) == (1, blocks)
+        assert c.prefetch.gpu_kv_bytes == blocks * 2 * 4096 * 2 * 8 * 128 * 2
+
+
+def test_a_stack_that_caches_nothing_never_waits():
+    class Attentionless(ModelConfig):
+        @property
+        def layers(self):
+            from kvprefetch import Layer
+
+            return (Layer("mlp", 100, 200.0, kv_values=0),) * 2
+
+    model = Attentionless("mlp only", 2, 8, 1, 8, 10)
+    c = compare(model, A100_PCIE, 100)
+    assert crossover_ctx(model, A100_PCIE) is None
+    assert peak_ctx(model, A100_PCIE) is None
+    assert (c.bound, c.hidden_share, c.reduction, c.stall_ms) == ("compute", 1.0, 0.0, 0.0)
+    assert (c.ondemand.kv_blocks, c.prefetch.gpu_kv_bytes) == (0, 0.0)
+
+
+def test_layer_times_are_work_over_rate():
+    times = layer_times(LLAMA3_8B.layers, A100_PCIE, np.array([512, 1024]), batch=3)
+    assert times.compute.shape == times.transfer.shape == (2, 32)
+    assert times.compute[0, 0] == 436207616 / 2039e9
+    assert times.transfer[1, 31] == 3 * 1024 * 4096 / 25e9
+
+
+def test_the_public_sweep_is_a_frame_with_the_columns_of_metrics_json():
+    frame = sweep(LLAMA3_8B, A100_PCIE, [1024, 512, 512])
+    assert list(frame.columns) == ["ctx_len", "ondemand_ms", "prefetch_ms", "reduction_pct", "speedup", "bound"]
+    assert frame["ctx_len"].tolist() == [512, 1024]
+
+
+def test_contexts_are_put_in_order_and_each_is_kept_once():
+    assert contexts_in_order([4, 1, 4, 2]).tolist() == [1, 2, 4]
+    assert contexts_in_order(np.array([9, 3], dtype=np.uint64)).dtype == int
+    assert contexts_in_order(iter(DEFAULT_CONTEXTS)).tolist() == list(DEFAULT_CONTEXTS)
+
+
+@pytest.mark.parametrize(
+    ("ctx_lens", "message"),
+    [
+        ([], "contexts: got 'none'; accepted: one or more whole numbers"),
+        ([0], "contexts: got 0"),
+        ([512, -1], "contexts: got -1"),
+        ([512, 1.5], "contexts: got 1.5"),
+        ([512, "1024"], "contexts: got '1024'"),
+        ([512, None], "contexts: got None"),
+        ([True], "contexts: got True"),
+        ([10**9 + 1], "contexts: got 1000000001; accepted: a whole number from 1 to 1000000000"),
+        (np.array([0, 5]), "contexts: got "),
+        (np.array([1.0]), "contexts: got "),
+        ("512", "contexts: got '512'; accepted: several whole numbers"),
+        (512, "contexts: got 512; accepted: several whole numbers"),
+    ],
+)
+def test_contexts_that_cannot_be_swept_are_refused(ctx_lens, message):
+    with pytest.raises(InputError, match=message):
+        sweep_columns(LLAMA3_8B, A100_PCIE, ctx_lens)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ctx_len": 0}, "ctx_len: got 0"),
+        ({"ctx_len": "512"}, "ctx_len: got '512'"),
+        ({"batch": 0}, "batch: got 0; accepted: a whole number from 1 to 1000000"),
+        ({"batch": 2.5}, "batch: got 2.5"),
+        ({"depth": 0}, "depth: got 0; accepted: a whole number from 1 to 10000"),
+        ({"depth": 10**5}, "depth: got 100000"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        compare(LLAMA3_8B, A100_PCIE, **{"ctx_len": 512, **arguments})
