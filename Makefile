@@ -40,8 +40,8 @@ lint: .venv/installed ## check style and format, notebooks included
 	$(python) -m ruff format --check .
 
 lock: ## pin requirements.txt anew from pyproject.toml
-	@python3 -m venv .cache/lock && .cache/lock/bin/pip install --quiet uv==0.13.9
-	.cache/lock/bin/uv pip compile --quiet --all-extras --universal --fork-strategy fewest --python-version 3.11 \
+	@python3 -m venv .cache/lock && .cache/lock/bin/python -m pip install --quiet uv==0.13.9
+	.cache/lock/bin/uv pip compile --quiet --upgrade --all-extras --universal --fork-strategy fewest --python-version 3.11 \
 	  --custom-compile-command "make lock" pyproject.toml --output-file requirements.txt
 
 clean: ## remove reports that are not tracked, caches and the environment

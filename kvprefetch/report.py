@@ -88,7 +88,9 @@ def run(request: Request) -> NotebookNode:
         except PapermillExecutionError as error:
             cell = next(cell.id for cell in template.cells if cell.source == error.source)
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
-            raise ReportError(f"{request.folder}: cell {cell} failed: {reason}; see {failed}") from None
+            raise ReportError(
+                f"{request.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}"
+            ) from None
         except (DeadKernelError, CellTimeoutError) as error:
             raise ReportError(f"{request.folder}: {str(error).splitlines()[0]}") from None
     failed.unlink()

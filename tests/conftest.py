@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from kvprefetch.reference import REFERENCES
+
 ROOT = Path(__file__).parent.parent
 
 # No example database and no deadline: the same examples and the same verdict on every machine.
@@ -14,32 +16,49 @@ settings.register_profile("reproducible", derandomize=True, deadline=None, datab
 settings.load_profile("reproducible")
 
 
+def copy_of_checkout(folder: Path) -> Path:
+    """The project's own files, without reports, in a new folder whose name has a space and a non-ASCII letter."""
+    copy = folder / "a copy é"
+    copy.mkdir()
+    for name in ("kvprefetch", "notebooks", "params"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "README.md"):
+        shutil.copy2(ROOT / name, copy)
+    return copy
+
+
+def run_kvprefetch(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line of a copied checkout, run to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "kvprefetch", *arguments],
+        cwd=checkout,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of the project's own files, without reports, in a folder with a space and a non-ASCII name."""
-    copy = tmp_path / "a copy é"
-    tracked = ("kvprefetch", "notebooks", "params", "Makefile", "pyproject.toml", "requirements.txt", "README.md")
-    copy.mkdir()
-    for name in tracked:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, copy / name)
-    return copy
+    return copy_of_checkout(tmp_path)
 
 
 @pytest.fixture
 def kvprefetch(checkout):
-    """Runs the command line of the copied checkout; returns the finished process, output as text."""
+    """Runs the command line of the copied checkout."""
 
     def run(*arguments, **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "kvprefetch", *arguments],
-            cwd=checkout,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return run_kvprefetch(checkout, *arguments, **environment)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fresh_reports(tmp_path_factory):
+    """The reports/ folder of a copy in which the reference pairs have just been built."""
+    copy = copy_of_checkout(tmp_path_factory.mktemp("fresh"))
+    for model, hw in REFERENCES:
+        done = run_kvprefetch(copy, "report", "--model", model, "--hw", hw)
+        assert done.returncode == 0, done.stderr
+    return copy / "reports"

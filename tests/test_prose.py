@@ -19,8 +19,8 @@ ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
             1306,
             32768,
             1,
-            "Prefetching one layer ahead pays most at 1306 tokens, where it cuts the step by 48.4 %; at 32768 tokens it "
-            "saves 3.7 % (178.64 → 172.01 ms), because both policies then wait for the same link.",
+            "Prefetching one layer ahead pays most at 1306 tokens, where it cuts the step by 48.4 %; at 32768 tokens "
+            "it saves 3.7 % (178.64 → 172.01 ms), because both policies then wait for the same link.",
         ),
         (
             LLAMA3_8B,

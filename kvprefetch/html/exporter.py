@@ -59,7 +59,8 @@ class ReportExporter(HTMLExporter):
         try:
             return to_html(source)
         except TexError as error:
-            raise TexError(f"cell {context['cell'].get('id')!r}: {error}") from error
+            one_line = " ".join(str(error).split())
+            raise TexError(f"cell {context['cell'].get('id')!r}: {one_line}") from error
 
     def from_notebook_node(
         self, nb: NotebookNode, resources: dict[str, Any] | None = None, **options: Any

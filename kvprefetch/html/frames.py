@@ -8,8 +8,10 @@ import re
 
 from bs4 import BeautifulSoup, Tag
 
-PHONE_EM = 16.0  # em of math beside which a phone's text column ends
+SHORT = 24  # characters; a longer table cell is prose and needs room
+PHONE_EM = 16.0  # em of math that fit a phone's text column, with a margin
 SPACED = re.compile("[=+\N{MINUS SIGN}\N{LESS-THAN OR EQUAL TO}\N{GREATER-THAN OR EQUAL TO}<>]")
+LENGTH = re.compile(r"-?[\d.]+(?=em)")
 STACKED = {"mfrac", "munder", "mover", "munderover", "mtable"}
 SCRIPTED = {"msub", "msup", "msubsup"}
 
@@ -38,11 +40,14 @@ def frame_tables(soup: BeautifulSoup) -> None:
 
 
 def scope_headers(table: Tag) -> None:
-    """Give each header cell its scope; the first column heads the rows if no cell does."""
+    """Give headers their scope and prose its class; the first cell heads a row if none does."""
     for row in table.find_all("tr"):
         in_head = row.parent.name == "thead"
         if not in_head and not row.find("th") and (first := row.find("td")):
             first.name = "th"
+        for cell in row.find_all("td", class_=False):
+            if len(text_of(cell)) > SHORT:
+                cell["class"] = "text"
         for header in row.find_all("th"):
             if not text_of(header):
                 header.name = "td"
@@ -72,7 +77,8 @@ def width_em(element: Tag) -> float:
     """Return a rough width of MathML in em: half an em a character, more around relations."""
     parts = [width_em(child) for child in element.find_all(True, recursive=False)]
     if element.name == "mspace":
-        return float(str(element.get("width", "0em")).removesuffix("em"))
+        width = LENGTH.match(str(element.get("width")))
+        return float(width[0]) if width else 0.0
     if not parts:
         text = element.get_text()
         return len(text) / 2 + (0.5 if SPACED.fullmatch(text) else 0.0)

@@ -11,6 +11,8 @@ from xml.etree.ElementTree import Element, tostring
 
 from latex2mathml.converter import Converter
 
+from kvprefetch.checks import InputError
+
 Display = Literal["inline", "block"]
 
 ALIASES = {"aligned": "split", "gathered": "split", "dcases": "cases"}
@@ -28,7 +30,7 @@ ENVIRONMENT = re.compile(r"\\(begin|end)\{([^}]*)\}")
 ROW_SPACE = re.compile(r"\\\\\s*\[[^\]]*\]")
 
 
-class TexError(ValueError):
+class TexError(InputError):
     """A formula that cannot be turned into MathML; the message quotes it."""
 
 
@@ -81,7 +83,7 @@ def _normalized(tex: str) -> str:
 def _check_element(element: Element, tex: str) -> None:
     text = element.text or ""
     if "\\" in text or "$" in text:
-        raise TexError(f"formula ${tex}$: {text.strip()!r} is not known TeX")
+        raise TexError(f"formula ${tex}$: {text.strip()} is not known TeX")
     if (element.tag == "mi" and text == "&") or element.get("linebreak") == "newline":
         raise TexError(f"formula ${tex}$ uses & or \\\\ outside a table environment")
     if len(element) != OPERANDS.get(element.tag, len(element)):

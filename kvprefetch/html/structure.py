@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bs4 import BeautifulSoup, NavigableString, Tag
 
+from kvprefetch.checks import InputError
 from kvprefetch.html.frames import frame_formulas, frame_tables, text_of
 
 WRAPPERS = (
@@ -17,7 +18,7 @@ WRAPPERS = (
 FORBIDDEN = "script, link, iframe, object, embed, base, form"
 
 
-class PageError(ValueError):
+class PageError(InputError):
     """A page that breaks a promise of the report: one title, alt texts, nothing external."""
 
 

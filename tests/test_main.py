@@ -1,0 +1,128 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.metrics import measure
+from kvprefetch.request import Request
+
+PAIR = ("--model", "llama3-8b", "--hw", "a100")
+
+
+def files(folder):
+    """Every file below `folder`, with its content, but for byte code."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
+def test_sweep_prints_the_golden_table(kvprefetch):
+    done = kvprefetch("sweep", *PAIR)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout == (
+        "model      Llama-3-8B, 6,979,321,856 weights in its layers\n"
+        "hardware   A100-80GB PCIe (Gen4 x16)\n"
+        "batch      1\n"
+        "depth      1\n"
+        "crossover  1306 tokens\n"
+        "\n"
+        "       ctx  on-demand ms  prefetch ms  reduction  speedup  bound\n"
+        "       512          9.53         6.93     27.3 %    1.38x  compute\n"
+        "      1024         12.21         7.01     42.6 %    1.74x  compute\n"
+        "      2048         17.58        10.95     37.7 %    1.61x  pcie\n"
+        "      4096         28.32        21.69     23.4 %    1.31x  pcie\n"
+        "      8192         49.80        43.16     13.3 %    1.15x  pcie\n"
+        "     16384         92.75        86.11      7.2 %    1.08x  pcie\n"
+        "     32768        178.64       172.01      3.7 %    1.04x  pcie\n"
+    )
+
+
+def test_sweep_json_is_what_a_report_publishes(kvprefetch):
+    done = kvprefetch("sweep", *PAIR, "--contexts", "1024,512", "--batch", "4", "--depth", "2", "--json")
+    request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 1024), batch=4, depth=2)
+    assert done.stdout == measure(request).to_json()
+    assert json.loads(done.stdout)["batch"] == 4
+
+
+def test_crossover_prints_the_number_alone(kvprefetch):
+    assert kvprefetch("crossover", *PAIR).stdout == "1306\n"
+    assert kvprefetch("crossover", *PAIR, "--batch", "8").stdout == "164\n"
+
+
+@pytest.mark.parametrize("verb", [("sweep", *PAIR), ("sweep", *PAIR, "--json"), ("crossover", *PAIR)])
+def test_answers_need_neither_pandas_nor_jupyter(verb):
+    code = (
+        "import sys; from kvprefetch.__main__ import main; main(sys.argv[1:]); "
+        "loaded = {'pandas', 'matplotlib', 'IPython', 'papermill', 'nbconvert', 'simpy'} & set(sys.modules); "
+        "sys.exit(f'loaded: {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *verb], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_not_given_come_from_the_environment_for_reports_alone(kvprefetch):
+    refused = kvprefetch("report", MODEL="llama3-8c", HW="a100")
+    assert refused.stderr.startswith("kvprefetch: model: got 'llama3-8c'")
+    assert kvprefetch("report", "--model", "nope", MODEL="llama3-8b").stderr.startswith("kvprefetch: model: got 'nope'")
+    assert kvprefetch("sweep", *PAIR, MODEL="nope", BATCH="x").returncode == 0
+
+
+BAD = [
+    (("sweep", "--model", "llama3-8", "--hw", "a100"), "model: got 'llama3-8'; .* Did you mean llama3-8b?"),
+    (("sweep", "--model", "llama3-8b", "--hw", "a1000"), "hw: got 'a1000'; .* Did you mean a100?"),
+    (("sweep", "--model", "x'; touch hacked; '", "--hw", "a100"), "model: got "),
+    (("sweep", "--model", "$(touch hacked)", "--hw", "a100"), "model: got '$(touch hacked)'"),
+    (("sweep", "--model", "../../etc/passwd", "--hw", "a100"), "model ../../etc/passwd: path: got 'no such file'"),
+    (("sweep", "--model", "/etc", "--hw", "a100"), "model /etc: path: got 'a folder'"),
+    (("sweep", "--model", "a\nb", "--hw", "a100"), r"model: got 'a\\nb'"),
+    (("sweep", *PAIR, "--contexts", ""), "contexts: got ''; accepted: whole numbers, separated by commas"),
+    (("sweep", *PAIR, "--contexts", "512,"), "contexts: got ''"),
+    (("sweep", *PAIR, "--contexts", "512;1024"), "contexts: got '512;1024'"),
+    (("sweep", *PAIR, "--contexts", "1e3"), "contexts: got '1e3'"),
+    (("sweep", *PAIR, "--contexts", "-5"), "contexts: got '-5'"),
+    (("sweep", *PAIR, "--contexts", "0"), "contexts: got 0; accepted: a whole number from 1 to 1000000000"),
+    (("sweep", *PAIR, "--contexts", "٣"), "contexts: got '٣'"),
+    (("sweep", *PAIR, "--contexts", "9" * 30), "contexts: got '9999"),
+    (("sweep", *PAIR, "--batch", "0"), "batch: got 0"),
+    (("sweep", *PAIR, "--batch", "1.5"), "batch: got '1.5'; accepted: a whole number"),
+    (("sweep", *PAIR, "--batch", "10000000"), "batch: got 10000000; accepted: a whole number from 1 to 1000000"),
+    (("sweep", *PAIR, "--depth", "nan"), "depth: got 'nan'"),
+    (("crossover", *PAIR, "--batch", "-1"), "batch: got '-1'"),
+    (("report", *PAIR, "--depth", "0"), "depth: got 0"),
+    (("report", "--model", "..", "--hw", "a100"), "model: got '..'"),
+    (("notebook", "--model", "a/b", "--hw", "a100"), "model a/b: path: got 'no such file'"),
+    (("sweep",), "the following arguments are required: --model, --hw"),
+    (("sweep", *PAIR, "--batches", "1"), "unrecognized arguments: --batches 1"),
+    (("swep", *PAIR), "invalid choice: 'swep'"),
+    ((), "the following arguments are required"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments)[:50] for arguments, _ in BAD])
+def test_bad_input_is_one_line_and_leaves_nothing_behind(kvprefetch, checkout, arguments, message):
+    before = files(checkout)
+    done = kvprefetch(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("kvprefetch")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    for part in message.replace(r"\\", "\\").split(" .* "):
+        assert part in done.stderr
+    assert files(checkout) == before
+
+
+def test_a_closed_pipe_is_no_error_worth_a_traceback(checkout):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "kvprefetch", "sweep", *PAIR],
+        cwd=checkout,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
