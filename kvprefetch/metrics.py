@@ -29,6 +29,12 @@ class Metrics:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
 
+def from_json(text: str) -> Metrics:
+    """The object whose `to_json` is `text`. Raises ValueError, KeyError or TypeError on any other text."""
+    read = json.loads(text)
+    return Metrics(**read | {"sweep": tuple(SweepRow(**row) for row in read["sweep"])})
+
+
 def measure(request: Request) -> Metrics:
     """The figures of the report that `request` asks for."""
     model, hw = request.model.config, request.hw.config

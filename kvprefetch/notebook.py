@@ -132,5 +132,5 @@ def _drawn(fig: Figure, kind: str) -> bytes:
     """The figure's file, without the date and version that would differ between runs."""
     file = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    fig.savefig(file, format=kind, dpi=144, metadata=metadata)
+    fig.savefig(file, format=kind, dpi=120, metadata=metadata)
     return file.getvalue()

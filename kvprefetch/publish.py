@@ -11,16 +11,26 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from kvprefetch.checks import InputError
+from kvprefetch.metrics import Metrics, from_json
 from kvprefetch.paths import DATA, PACKAGE, workspace
 from kvprefetch.request import Request
 
 ARTEFACTS = ("report.ipynb", "report.html", "metrics.json", "before_after.png")
 DIGEST = ".inputs.sha256"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A whole report on disk."""
+
+    folder: str  # below reports/
+    metrics: Metrics
 
 
 def folder(request: Request) -> Path:
@@ -53,13 +63,17 @@ def up_to_date(request: Request) -> bool:
     return all((here / name).is_file() for name in ARTEFACTS) and recorded.strip() == inputs_digest(request)
 
 
-@contextmanager
-def building(request: Request) -> Iterator[None]:
+def building(request: Request) -> AbstractContextManager[None]:
     """Hold the report's lock: of two builds of the same report, the second waits for the first."""
+    return _locked(request.folder)
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
     locks = workspace() / ".cache" / "locks"
     with _writing(".cache/locks"):
         locks.mkdir(parents=True, exist_ok=True)
-        lock = open(locks / request.folder, "w")
+        lock = open(locks / name, "w")
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -83,6 +97,24 @@ def publish(request: Request, artefacts: Mapping[str, bytes], digest: str) -> No
             here.mkdir(exist_ok=True)
             shutil.copytree(here, old)
             _swap(here, new, old)
+
+
+def publish_index(render: Callable[[Sequence[Published]], str]) -> None:
+    """Rebuild reports/index.html with what `render` makes of the reports that are there."""
+    reports = workspace() / "reports"
+    with _writing("reports/index.html"), _locked("index.html"):
+        new = reports / ".new-index.html"
+        new.write_text(render(list(_whole_reports())), encoding="utf-8")
+        os.replace(new, reports / "index.html")
+
+
+def _whole_reports() -> Iterator[Published]:
+    for here in sorted((workspace() / "reports").iterdir()):
+        if all((here / name).is_file() for name in ARTEFACTS):
+            try:
+                yield Published(here.name, from_json((here / "metrics.json").read_text(encoding="utf-8")))
+            except (ValueError, KeyError, TypeError):
+                pass  # edited by hand into something that cannot be listed
 
 
 def _swap(here: Path, new: Path, old: Path) -> None:

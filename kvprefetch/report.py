@@ -22,8 +22,9 @@ from traitlets.config import Config
 from kvprefetch.catalog import HARDWARE, MODELS, keep
 from kvprefetch.checks import InputError
 from kvprefetch.html.exporter import ReportExporter
+from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
-from kvprefetch.publish import building, inputs_digest, publish, up_to_date
+from kvprefetch.publish import building, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.request import Request
 
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
@@ -63,20 +64,22 @@ def _make(request: Request) -> None:
         "before_after.png": _attached_png(executed),
     }
     publish(request, artefacts, digest)
+    publish_index(index_page)
 
 
-def run(request: Request) -> NotebookNode:
+def run(request: Request, progress_bar: bool = True) -> NotebookNode:
     """The notebook, executed for `request` and free of all that differs between runs. Raises ReportError."""
-    template = _template()
+    source = template()
     failed = workspace() / ".cache" / "failed" / f"{request.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
-    with _kernel_settings() as settings:
+    with kernel_settings() as settings:
         try:
             executed = execute_notebook(
-                template,
+                source,
                 str(failed).replace("{", "{{").replace("}", "}}"),  # papermill formats it
                 parameters=request.parameters,
+                progress_bar=progress_bar,
                 request_save_on_cell_execute=False,
                 kernel_name="python3",
                 execution_timeout=CELL_TIMEOUT,
@@ -86,7 +89,7 @@ def run(request: Request) -> NotebookNode:
                 config=settings,
             )
         except PapermillExecutionError as error:
-            cell = next(cell.id for cell in template.cells if cell.source == error.source)
+            cell = next(cell.id for cell in source.cells if cell.source == error.source)
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             raise ReportError(
                 f"{request.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}"
@@ -107,12 +110,13 @@ def working_copy(request: Request) -> Path:
         keep(MODELS, request.model)
         keep(HARDWARE, request.hw)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        prepared = execute_notebook(_template(), None, parameters=request.parameters, prepare_only=True)
+        prepared = execute_notebook(template(), None, parameters=request.parameters, prepare_only=True)
         nbformat.write(_without_traces(prepared), copy)
     return copy
 
 
-def _template() -> NotebookNode:
+def template() -> NotebookNode:
+    """The notebook as it is stored, without outputs."""
     return nbformat.read(DATA / "notebooks" / "report.ipynb", as_version=4)
 
 
@@ -131,7 +135,7 @@ def _without_traces(executed: NotebookNode) -> NotebookNode:
 
 
 @contextmanager
-def _kernel_settings() -> Iterator[Config]:
+def kernel_settings() -> Iterator[Config]:
     """The environment and the transport of a kernel that nothing of the user's can change.
 
     Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds

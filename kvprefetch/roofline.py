@@ -46,4 +46,4 @@ def balance_ctx(layers: tuple[Layer, ...], hw: HardwareProfile, batch: int) -> F
     kv_a_token = Fraction(float(kv_bytes(layers, 1, batch).sum()))
     if not kv_a_token:
         return None
-    return weights * Fraction(repr(hw.pcie_gb_s)) / (Fraction(repr(hw.hbm_gb_s)) * kv_a_token)
+    return weights * Fraction(str(hw.pcie_gb_s)) / (Fraction(str(hw.hbm_gb_s)) * kv_a_token)

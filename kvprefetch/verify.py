@@ -60,9 +60,9 @@ def _equal(claim: str, other: Iterable[float], prefetch: np.ndarray) -> Check:
 def _crossover_is_first(model: ModelConfig, hw: HardwareProfile, batch: int) -> Check:
     """In rationals: the link is short of the engine's time at n*-1 and not at n*."""
     crossover = crossover_ctx(model, hw, batch)
-    sum_c = Fraction(sum(layer.weight_bytes for layer in model.layers)) / Fraction(repr(hw.hbm_gb_s))
+    sum_c = Fraction(sum(layer.weight_bytes for layer in model.layers)) / Fraction(str(hw.hbm_gb_s))
     before, at = (
-        Fraction(model.kv_bytes(n, batch) if n else 0.0) / Fraction(repr(hw.pcie_gb_s)) / sum_c
+        Fraction(model.kv_bytes(n, batch) if n else 0.0) / Fraction(str(hw.pcie_gb_s)) / sum_c
         for n in (crossover - 1, crossover)
     )
     return Check(

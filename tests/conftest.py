@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from building import SHORT
 from hypothesis import settings
 
 from kvprefetch.reference import REFERENCES
@@ -52,6 +53,14 @@ def kvprefetch(checkout):
         return run_kvprefetch(checkout, *arguments, **environment)
 
     return run
+
+
+@pytest.fixture
+def built(kvprefetch, checkout):
+    """The copy with one good report in it."""
+    done = kvprefetch("report", *SHORT)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @pytest.fixture(scope="session")

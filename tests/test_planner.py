@@ -192,3 +192,13 @@ def test_contexts_that_cannot_be_swept_are_refused(ctx_lens, message):
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         compare(LLAMA3_8B, A100_PCIE, **{"ctx_len": 512, **arguments})
+
+
+def test_figures_of_any_real_type_are_taken_by_their_decimal_text():
+    exact = HardwareProfile("any", 2039, 25.1)
+    for hw in (
+        HardwareProfile("any", np.float64(2039), np.float64(25.1)),
+        HardwareProfile("any", Fraction(2039), 25.1),
+    ):
+        assert crossover_ctx(LLAMA3_8B, hw) == crossover_ctx(LLAMA3_8B, exact)
+        assert compare(LLAMA3_8B, hw, 4096).prefetch == compare(LLAMA3_8B, exact, 4096).prefetch

@@ -12,7 +12,7 @@ from conftest import ROOT
 # Each module imports only those before it.
 READING_ORDER = [
     *("checks", "paths", "configs", "catalog", "roofline", "schedule", "planner", "request", "metrics"),
-    *("simulation", "verify", "charts", "prose", "notebook", "html", "publish", "report", "reference"),
+    *("simulation", "verify", "charts", "prose", "notebook", "publish", "html", "report", "reference"),
     *("commandline", "__main__"),
 ]
 ALONE = {  # packages that only these modules may import

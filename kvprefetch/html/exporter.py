@@ -4,7 +4,8 @@ from typing import Any
 
 from jinja2 import pass_context
 from jinja2.runtime import Context
-from nbconvert.exporters.html import HTMLExporter
+from nbconvert.exporters.templateexporter import TemplateExporter
+from nbconvert.filters.highlight import Highlight2HTML
 from nbformat import NotebookNode
 from traitlets import default
 from traitlets.config import Config
@@ -17,7 +18,7 @@ from kvprefetch.html.structure import PageError, article
 HIDDEN_INPUTS = {"remove-input", "parameters", "injected-parameters"}
 
 
-class ReportExporter(HTMLExporter):
+class ReportExporter(TemplateExporter):
     """A notebook as one self-contained page; the notebook itself is left as it is.
 
     Raises TexError for a formula that cannot be rendered and PageError for a figure without alt
@@ -25,6 +26,11 @@ class ReportExporter(HTMLExporter):
     """
 
     export_from_notebook = None  # not in the notebook's own menu
+    output_mimetype = "text/html"
+
+    @default("file_extension")
+    def _file_extension_default(self) -> str:
+        return ".html"
 
     @default("template_name")
     def _template_name_default(self) -> str:
@@ -49,8 +55,10 @@ class ReportExporter(HTMLExporter):
         return config
 
     def default_filters(self) -> Any:
-        """Yield nbconvert's filters and the one that insists on alt texts."""
+        """Yield nbconvert's filters and this page's own."""
         yield from super().default_filters()
+        yield "markdown2html", self.markdown2html
+        yield "highlight_code", Highlight2HTML(pygments_lexer="python", parent=self)
         yield "alt_text", alt_text
 
     @pass_context

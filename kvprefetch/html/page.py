@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from kvprefetch.html.structure import Heading
@@ -25,9 +25,7 @@ def page(title: str, body: str, contents: Sequence[Heading] = ()) -> str:
     `title` is plain text, `body` is HTML with one h1. With `contents`, the list of sections stands
     beside the text on wide screens and folded before the first h2 on narrow ones.
     """
-    shell = Environment(loader=FileSystemLoader(SHELL), autoescape=True, undefined=StrictUndefined).get_template(
-        "page.html.j2"
-    )
+    shell = shell_template("page.html.j2")
     opening, first_h2, sections = body.partition("<h2")
     return shell.render(
         title=title,
@@ -36,6 +34,11 @@ def page(title: str, body: str, contents: Sequence[Heading] = ()) -> str:
         contents=contents,
         style=Markup(stylesheet()),
     )
+
+
+def shell_template(name: str) -> Template:
+    """One of the templates beside the shell; what is filled in is escaped."""
+    return Environment(loader=FileSystemLoader(SHELL), autoescape=True, undefined=StrictUndefined).get_template(name)
 
 
 @cache

@@ -1,0 +1,134 @@
+"""How fast is it? Each figure beside its floor or a limit, measured in the same run, medians of interleaved runs.
+
+make bench
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import nbformat
+import numpy as np
+from conftest import ROOT
+from papermill import execute_notebook
+from tqdm import tqdm
+
+from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.html.exporter import ReportExporter
+from kvprefetch.report import kernel_settings, run, template
+from kvprefetch.request import Request
+from kvprefetch.roofline import layer_times
+from kvprefetch.schedule import prefetch_step, uniform_prefetch_step
+
+REQUEST = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"))
+FIGURE = """\
+import io
+from IPython.display import SVG, display
+from matplotlib.figure import Figure
+fig, file = Figure(), io.BytesIO()
+fig.subplots().plot([1, 2])
+fig.savefig(file, format="svg")
+display(SVG(file.getvalue()), metadata={"image/svg+xml": {"alt": "a line"}})
+"""
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def medians(*works: Callable[[], object], rounds: int, what: str) -> list[float]:
+    """The median seconds of each, run in turn so that a slow moment of the machine meets all of them."""
+    times = [[seconds(work) for work in works] for _ in tqdm(range(rounds), desc=what, leave=False)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def say(what: str, measured: str, limit: str) -> None:
+    print(f"{what:<58}{measured:>28}   {limit}")
+
+
+def floor_notebook() -> nbformat.NotebookNode:
+    """As many code cells as the report has and as many figures, each cell trivial and each figure one line."""
+    cells = sum(cell.cell_type == "code" for cell in template().cells)
+    figures = [nbformat.v4.new_code_cell(FIGURE) for _ in range(3)]
+    trivial = [nbformat.v4.new_code_cell("1 + 1") for _ in range(cells - len(figures))]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Floor"), *trivial, *figures])
+
+
+def floor_report() -> None:
+    with kernel_settings() as settings:
+        executed = execute_notebook(
+            floor_notebook(),
+            None,
+            progress_bar=False,
+            kernel_name="python3",
+            shutdown_kernel="immediate",
+            config=settings,
+        )
+    ReportExporter().from_notebook_node(executed)
+
+
+def report() -> None:
+    ReportExporter().from_notebook_node(run(REQUEST, progress_bar=False))
+
+
+def bench_report() -> None:
+    floor, ours = medians(floor_report, report, rounds=7, what="reports")
+    measured = f"{ours / floor:.2f}  ({ours:.2f} s / {floor:.2f} s)"
+    say("one report / a trivial notebook of as many cells and figures", measured, "at most 1.5")
+
+
+def bench_commands() -> None:
+    def command(*arguments: str) -> Callable[[], object]:
+        return lambda: subprocess.run(arguments, cwd=ROOT, check=True, capture_output=True)
+
+    python, pair = sys.executable, ("--model", "llama3-8b", "--hw", "a100")
+    command("make", "report")()  # from here on it is unchanged
+    names = ("an unchanged make report", "import kvprefetch", "from kvprefetch import compare", "kvprefetch sweep")
+    limits = (0.3, 0.25, 0.25, 0.5)
+    bare, *ours = medians(
+        command(python, "-c", "pass"),
+        command("make", "report"),
+        command(python, "-c", "import kvprefetch"),
+        command(python, "-c", "from kvprefetch import compare"),
+        command(python, "-m", "kvprefetch", "sweep", *pair),
+        rounds=11,
+        what="commands",
+    )
+    for name, took, limit in zip(names, ours, limits, strict=True):
+        say(f"{name} / a bare python", f"{took / bare:.1f}  ({took:.3f} s / {bare:.3f} s)", f"under {limit} s")
+
+
+def bench_schedule() -> None:
+    layers = REQUEST.model.config.layers
+    few, many = (
+        layer_times(layers, REQUEST.hw.config, np.linspace(1, 10**6, count), batch=1) for count in (10**4, 10**6)
+    )
+    rounds = 100  # of the small sweep, so that both take about as long
+
+    def small() -> None:
+        for _ in range(rounds):
+            prefetch_step(few.compute, few.transfer)
+
+    at_few, at_many = medians(small, lambda: prefetch_step(many.compute, many.transfer), rounds=5, what="prefetch_step")
+    per_few, per_many = 1e9 * at_few / rounds / 10**4, 1e9 * at_many / 10**6
+    measured = f"{per_many / per_few:.2f}  ({per_many:.0f} ns / {per_few:.0f} ns)"
+    say("prefetch_step, 32 layers: a point of 1e6 / a point of 1e4", measured, "at most 1.5")
+
+    c, t = many.compute[:, 0].copy(), many.transfer[:, 0].copy()
+    closed, recurrence = medians(
+        lambda: uniform_prefetch_step(c, t, 32),
+        lambda: prefetch_step(many.compute, many.transfer),
+        rounds=5,
+        what="closed form",
+    )
+    measured = f"{closed / recurrence:.3f}  ({closed:.3f} s / {recurrence:.3f} s)"
+    say("1e6 contexts: closed form / recurrence", measured, "")
+
+
+if __name__ == "__main__":
+    for bench in (bench_schedule, bench_commands, bench_report):
+        bench()

@@ -1,0 +1,104 @@
+"""What goes wrong while a report is built leaves the last good one, one line, and no kernel."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+from building import FOLDER, SHORT, change_cell, kernels_of, published
+
+from kvprefetch.publish import ARTEFACTS, DIGEST
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("raise ValueError('no\\nway')", f"{FOLDER}: cell sweep-table failed: ValueError: no; see .cache/failed/"),
+        ("n = undefined", "cell sweep-table failed: NameError: name 'undefined' is not defined"),
+        ("raise SystemExit", "cell crossover-table was not run: a cell before it ended the kernel"),
+        ("import os; os._exit(1)", f"{FOLDER}: Kernel died"),
+        ("import time; time.sleep(60)", f"{FOLDER}: A cell timed out while it was being executed, after 2 seconds"),
+    ],
+    ids=["raises", "misspells", "exits", "kills the kernel", "hangs"],
+)
+def test_a_cell_that_fails_leaves_the_last_good_report(built, checkout, kvprefetch, source, message):
+    before = published(checkout)
+    change_cell(checkout, "sweep-table", source)
+    report = checkout / "kvprefetch" / "report.py"
+    report.write_text(report.read_text().replace("CELL_TIMEOUT = 120", "CELL_TIMEOUT = 2"))
+    done = kvprefetch("report", *SHORT)
+    said = [line for line in done.stderr.splitlines() if "cell/s" not in line and line.strip()]
+    assert done.returncode == 2
+    assert len(said) == 1, done.stderr
+    assert message in said[0]
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert published(checkout) == before
+    assert not kernels_of(checkout)
+
+
+def test_a_failed_run_leaves_its_notebook_in_the_cache(built, checkout, kvprefetch):
+    change_cell(checkout, "sweep-table", "raise ValueError('here')")
+    kvprefetch("report", *SHORT)
+    failed = nbformat.read(checkout / ".cache" / "failed" / f"{FOLDER}.ipynb", as_version=4)
+    assert "ValueError" in str(failed)
+
+
+def test_a_formula_that_cannot_be_rendered_leaves_the_last_good_report(built, checkout, kvprefetch):
+    before = published(checkout)
+    change_cell(checkout, "units", r"$$\nonsense{x}$$")
+    done = kvprefetch("report", *SHORT)
+    assert done.returncode == 2
+    assert r"\nonsense" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert published(checkout) == before
+
+
+def start(checkout):
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvprefetch", "report", *SHORT],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("delay", [0.15, 0.4, 0.9, 1.3, 1.7, 2.2])
+@pytest.mark.parametrize(("stop", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_stop_at_any_moment_leaves_whole_files_and_no_kernel(built, checkout, stop, status, delay):
+    (checkout / "reports" / FOLDER / DIGEST).unlink()
+    before = published(checkout)
+    process = start(checkout)
+    time.sleep(delay)
+    process.send_signal(stop)
+    _, said = process.communicate(timeout=30)
+    assert "Traceback" not in said
+    if process.returncode == 0:  # it was done before
+        before = {**published(checkout), **before}
+    else:
+        assert process.returncode in (status, -stop)  # before Python has set up its handlers, the system's way
+    assert published(checkout) == before
+    deadline = time.monotonic() + 10
+    while kernels_of(checkout) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not kernels_of(checkout)
+
+
+def test_two_builds_at_once_both_succeed_and_one_does_the_work(checkout):
+    first, second = start(checkout), start(checkout)
+    said = [process.communicate(timeout=60)[0] for process in (first, second)]
+    assert first.returncode == second.returncode == 0
+    assert sorted("(unchanged)" in text for text in said) == [False, True]
+    assert set(published(checkout)) == {"index.html", *(f"{FOLDER}/{name}" for name in (*ARTEFACTS, DIGEST))}
+
+
+def test_a_file_where_the_report_should_be_is_one_line(checkout, kvprefetch):
+    (checkout / "reports").mkdir()
+    (checkout / "reports" / FOLDER).write_text("in the way")
+    done = kvprefetch("report", *SHORT)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"kvprefetch: reports/{FOLDER}: cannot be written: File exists"
+    assert (checkout / "reports" / FOLDER).read_text() == "in the way"

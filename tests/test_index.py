@@ -1,0 +1,83 @@
+import json
+from dataclasses import replace
+
+import pytest
+from bs4 import BeautifulSoup
+from html_rules import broken_rules
+
+from kvprefetch import publish
+from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.html.index import index_page
+from kvprefetch.metrics import from_json, measure
+from kvprefetch.publish import ARTEFACTS, Published, publish_index
+from kvprefetch.request import Request
+
+PAIR = find(MODELS, "llama3-8b"), find(HARDWARE, "a100")
+NASTY = '<script>alert(1)</script> & "q" $x$ |a|'
+
+
+def published(folder, **parameters):
+    return Published(folder, measure(Request(*PAIR, **parameters)))
+
+
+def cells(html):
+    rows = BeautifulSoup(html, "html.parser").select("tbody tr")
+    return [[cell.get_text(strip=True) for cell in row.find_all(["th", "td"])] for row in rows]
+
+
+def test_the_index_has_a_linked_row_for_each_report_at_the_context_most_of_them_swept():
+    html = index_page(
+        [
+            published("one"),
+            published("two", contexts=(512, 2048), batch=4),
+            published("three", contexts=(2048,)),
+            published("four", contexts=(100,)),
+        ]
+    )
+    assert broken_rules(html) == []
+    assert "4 reports; steps at 2048 tokens" in " ".join(html.split())
+    name, card = "Llama-3-8B", "A100-80GB PCIe (Gen4 x16)"
+    assert cells(html) == [
+        [name, card, "1", "1", "1306", "42.6", "17.58", "10.95"],
+        [name, card, "4", "1", "327", "37.7", "49.80", "43.16"],
+        [name, card, "1", "1", "1306", "37.7", "17.58", "10.95"],
+        [name, card, "1", "1", "1306", "6.9", "–", "–"],
+    ]
+    links = [link["href"] for link in BeautifulSoup(html, "html.parser").select("tbody a")]
+    assert links == ["one/report.html", "two/report.html", "three/report.html", "four/report.html"]
+
+
+def test_names_appear_as_text():
+    report = published("one")
+    html = index_page([replace(report, metrics=replace(report.metrics, model_name=NASTY, crossover_ctx=None))])
+    assert broken_rules(html) == []
+    assert cells(html)[0][0] == NASTY
+    assert cells(html)[0][4] == "never"
+
+
+@pytest.fixture
+def reports(tmp_path, monkeypatch):
+    monkeypatch.setattr(publish, "workspace", lambda: tmp_path)
+    for folder in ("b", "a", "partial", "edited"):
+        for name in ARTEFACTS:
+            path = tmp_path / "reports" / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(measure(Request(*PAIR)).to_json())
+    (tmp_path / "reports" / "partial" / "report.html").unlink()
+    (tmp_path / "reports" / "edited" / "metrics.json").write_text(json.dumps({"model": "x"}))
+    return tmp_path / "reports"
+
+
+def test_whole_reports_are_listed_in_order_and_nothing_else(reports):
+    publish_index(lambda found: " ".join(report.folder for report in found))
+    assert (reports / "index.html").read_text() == "a b"
+    publish_index(index_page)
+    first = (reports / "index.html").read_bytes()
+    publish_index(index_page)
+    assert (reports / "index.html").read_bytes() == first
+    assert not [path for path in reports.iterdir() if path.name.startswith(".")]
+
+
+def test_metrics_read_back_are_the_metrics_written():
+    metrics = measure(Request(*PAIR))
+    assert from_json(metrics.to_json()) == metrics
