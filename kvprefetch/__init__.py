@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "InputError": "checks",
     "HardwareProfile": "configs",
-    "Layer": "configs",
+    "Layer": "layers",
     "ModelConfig": "configs",
     "load_hardware": "catalog",
     "load_model": "catalog",

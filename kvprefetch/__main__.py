@@ -1,4 +1,4 @@
-"""The command line: kvprefetch sweep | crossover | report | notebook."""
+"""The command line: kvprefetch sweep | crossover | model | report | notebook."""
 
 import os
 import signal

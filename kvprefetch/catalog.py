@@ -1,4 +1,4 @@
-"""Which model, which card? A short name or a YAML file -> a checked configuration.
+"""Which model, which card? A short name, a YAML file or a published config.json -> a checked configuration.
 
 Short names are the files of params/models/ and params/hardware/. A value with a "/" in it, or
 one that ends in .yaml or .json, is a path. Every figure of a card carries its source.
@@ -10,17 +10,19 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
 
-from kvprefetch.checks import InputError, line_of_text, one_of, refusal, shown
+from kvprefetch.checks import InputError, checked_keys, did_you_mean, line_of_text, one_of, refusal, shown
 from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.huggingface import read_config
+from kvprefetch.modelfile import MOST_SOURCE, read_model
 from kvprefetch.paths import DATA, workspace
 
 MOST_BYTES = 1_000_000  # of one file: hundreds of times the largest useful one
-MOST_SOURCE = 1_000  # characters of one source
 
 Config = TypeVar("Config", ModelConfig, HardwareProfile)
 
@@ -37,11 +39,12 @@ class Source:
 class CatalogEntry(Generic[Config]):
     """One configuration file, read and checked."""
 
-    slug: str  # the short name; for a file of the user's, its stem and 8 digits of the digest
+    slug: str  # the short name; for a file of the user's, its stem (a config.json: its folder's name) and 8 hex digits
     digest: str  # SHA-256 of `content`, hex
     content: bytes  # the file, byte for byte
     config: Config
     sources: tuple[Source, ...]
+    suffix: str = ".yaml"  # ".json" where the file is a published config.json
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,13 @@ class Shelf(Generic[Config]):
 
     word: str
     folder: str
+    listing: str  # the command that lists it
     read: Callable[[dict[str, Any]], tuple[Config, tuple[Source, ...]]]
+    read_published: Callable[[bytes, str], tuple[Config, tuple[Source, ...]]] | None = None  # of a .json and a name
 
 
 def load_model(name_or_path: str) -> ModelConfig:
-    """The model of a short name ("llama3-8b") or of a YAML file. Raises InputError."""
+    """The model of a short name ("llama3-8b"), a YAML file or a published config.json. Raises InputError."""
     return find(MODELS, name_or_path).config
 
 
@@ -73,11 +78,16 @@ def find(shelf: Shelf[Config], name_or_path: str) -> CatalogEntry[Config]:
     line_of_text(shelf.word, name_or_path, 4096)
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".json")):
         return _read(shelf, Path(name_or_path), name_or_path, slug=None)
-    if re.fullmatch(r"[a-z0-9.-]*[0-9a-f]{8}", name_or_path) and _kept(shelf, name_or_path).is_file():
-        return _read(shelf, _kept(shelf, name_or_path), name_or_path, name_or_path)
-    slug = one_of(shelf.word, name_or_path, short_names(shelf))
-    file = f"{shelf.folder}/{slug}.yaml"
-    return _read(shelf, DATA / file, file, slug)
+    if re.fullmatch(r"[a-z0-9.-]*[0-9a-f]{8}", name_or_path):
+        for path in (_kept(shelf, name_or_path, suffix) for suffix in (".yaml", ".json")):
+            if path.is_file():
+                return _read(shelf, path, name_or_path, name_or_path)
+    names = short_names(shelf)
+    if name_or_path not in names:
+        accepted = f"a path, or one of the {len(names)} names that {shelf.listing} lists"
+        raise refusal(shelf.word, name_or_path, accepted + did_you_mean(name_or_path, names))
+    file = f"{shelf.folder}/{name_or_path}.yaml"
+    return _read(shelf, DATA / file, file, name_or_path)
 
 
 def keep(shelf: Shelf[Config], entry: CatalogEntry[Config]) -> None:
@@ -86,23 +96,26 @@ def keep(shelf: Shelf[Config], entry: CatalogEntry[Config]) -> None:
     A report names its inputs by slug alone, never by a path, and can be run again.
     """
     if entry.slug not in short_names(shelf):
-        path = _kept(shelf, entry.slug)
+        path = _kept(shelf, entry.slug, entry.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(entry.content)
 
 
-def _kept(shelf: Shelf[Config], slug: str) -> Path:
-    return workspace() / ".cache" / shelf.folder / f"{slug}.yaml"
+def _kept(shelf: Shelf[Config], slug: str, suffix: str) -> Path:
+    return workspace() / ".cache" / shelf.folder / f"{slug}{suffix}"
 
 
 def _read(shelf: Shelf[Config], path: Path, shown_as: str, slug: str | None) -> CatalogEntry[Config]:
+    published = shelf.read_published if path.suffix == ".json" else None
     try:
         content = _content(path)
-        config, sources = shelf.read(_mapping(content))
+        digest = hashlib.sha256(content).hexdigest()
+        stem = path.resolve().parent.name if published and path.name == "config.json" else path.stem
+        slug = slug or _slug(stem, digest)
+        config, sources = published(content, slug[:-9] or slug) if published else shelf.read(_mapping(content))
     except InputError as error:
         raise InputError(f"{shelf.word} {shown_as}: {error}") from None
-    digest = hashlib.sha256(content).hexdigest()
-    return CatalogEntry(slug or _slug(path.stem, digest), digest, content, config, sources)
+    return CatalogEntry(slug, digest, content, config, sources, ".json" if published else ".yaml")
 
 
 def _slug(stem: str, digest: str) -> str:
@@ -155,24 +168,22 @@ def _mapping(content: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _checked_keys(given: dict[str, Any], config: type, sources: str) -> dict[str, Any]:
-    """The values of `given` that are fields of the dataclass `config`, every key known and none missing."""
-    known = {field.name: field.default is MISSING for field in fields(config)} | {sources: True}
-    for key in given:
-        one_of("key", key, known)
-    for key, required in known.items():
-        if required and key not in given:
-            raise InputError(f"{key}: missing; required: {' '.join(key for key in known if known[key])}")
-    return {key: value for key, value in given.items() if key != sources}
-
-
 def _read_model(given: dict[str, Any]) -> tuple[ModelConfig, tuple[Source, ...]]:
-    config = ModelConfig(**_checked_keys(given, ModelConfig, "source"))
-    return config, (Source("model", line_of_text("source", given["source"], MOST_SOURCE)),)
+    config, source = read_model(given)
+    return config, (Source("model", source),)
+
+
+def _read_published(content: bytes, name: str) -> tuple[ModelConfig, tuple[Source, ...]]:
+    config = read_config(content, name)
+    source = f"a published config.json (SHA-256 {hashlib.sha256(content).hexdigest()[:16]}), read with transformers"
+    return config, (Source("model", f"{source} {version('transformers')}"),)
 
 
 def _read_hardware(given: dict[str, Any]) -> tuple[HardwareProfile, tuple[Source, ...]]:
-    values = _checked_keys(given, HardwareProfile, "sources")
+    required = [field.name for field in fields(HardwareProfile) if field.default is MISSING]
+    optional = [field.name for field in fields(HardwareProfile) if field.default is not MISSING]
+    checked_keys(given, (*required, "sources"), optional)
+    values = {key: value for key, value in given.items() if key != "sources"}
     config = HardwareProfile(**values)
     figures = [figure for figure in values if figure != "name"]
     texts = given["sources"]
@@ -186,5 +197,5 @@ def _read_hardware(given: dict[str, Any]) -> tuple[HardwareProfile, tuple[Source
     return config, tuple(Source(key, line_of_text(f"sources.{key}", texts[key], MOST_SOURCE)) for key in figures)
 
 
-MODELS = Shelf("model", "params/models", _read_model)
-HARDWARE = Shelf("hw", "params/hardware", _read_hardware)
+MODELS = Shelf("model", "params/models", "kvprefetch models", _read_model, _read_published)
+HARDWARE = Shelf("hw", "params/hardware", "kvprefetch cards", _read_hardware)

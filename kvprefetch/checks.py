@@ -10,7 +10,8 @@ import difflib
 import math
 import numbers
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = 60
@@ -32,11 +33,11 @@ def shown(given: object) -> str:
     return _short.repr(given)
 
 
-def whole_number(what: str, given: object, most: int) -> int:
-    """`given` as an int in 1..most; a bool, a float or text is refused."""
-    if isinstance(given, numbers.Integral) and not isinstance(given, bool) and 1 <= given <= most:
+def whole_number(what: str, given: object, most: int, least: int = 1) -> int:
+    """`given` as an int in least..most; a bool, a float or text is refused."""
+    if isinstance(given, numbers.Integral) and not isinstance(given, bool) and least <= given <= most:
         return int(given)
-    raise refusal(what, given, f"a whole number from 1 to {most}")
+    raise refusal(what, given, f"a whole number from {least} to {most}")
 
 
 def positive_number(what: str, given: object, most: float) -> float:
@@ -65,6 +66,21 @@ def one_of(what: str, given: object, known: Iterable[str]) -> str:
     names = list(known)
     if isinstance(given, str) and given in names:
         return given
+    raise refusal(what, given, " ".join(names) + did_you_mean(given, names))
+
+
+def did_you_mean(given: object, names: Iterable[str]) -> str:
+    """A question that ends an error, with the nearest of the names; empty where none is near."""
     near = difflib.get_close_matches(str(given)[:100].lower(), names, n=1, cutoff=0.5)
-    hint = f". Did you mean {near[0]}?" if near else ""
-    raise refusal(what, given, " ".join(names) + hint)
+    return f". Did you mean {near[0]}?" if near else ""
+
+
+def checked_keys(given: Mapping[Any, Any], required: Iterable[str], optional: Iterable[str]) -> None:
+    """Raises InputError unless every key of `given` is known and every required one is there."""
+    required = list(required)
+    known = [*required, *optional]
+    for key in given:
+        one_of("key", key, known)
+    for key in required:
+        if key not in given:
+            raise InputError(f"{key}: missing; required: {' '.join(required)}")

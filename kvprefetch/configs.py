@@ -7,77 +7,61 @@ package sees a model only as its tuple of `Layer`s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from kvprefetch.checks import line_of_text, one_of, positive_number, refusal, true_or_false, whole_number
+from kvprefetch.checks import InputError, line_of_text, one_of, positive_number, refusal, true_or_false, whole_number
+from kvprefetch.layers import KV_BYTES as KV_BYTES
+from kvprefetch.layers import MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
 
 GB = 1e9  # bytes, as vendors and this package count bandwidth and memory
 GIB = 2.0**30  # bytes, as drivers and engines print memory
 
-# Bytes a stored value. q8_0 and q4_0 are llama.cpp's blocks of 32 values and one 16-bit scale.
-WEIGHT_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-KV_BYTES = {
-    "f32": 4.0,
-    "fp16": 2.0,
-    "f16": 2.0,
-    "bf16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "q8_0": 34 / 32,
-    "q4_0": 18 / 32,
-}
-
-MOST_LAYERS = 10_000
-MOST_WIDTH = 10_000_000  # hidden sizes, heads, vocabularies: far above any model, below overflow
+# What a dense stack is built from, and `layers` stand in for.
+STACK = ("num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads", "head_dim")
 
 
-@dataclass(frozen=True)
-class Layer:
-    """What one decoder layer costs one decode step."""
-
-    kind: str  # "full", ...: shown in reports
-    params: int  # weights of the layer's matrices
-    weight_bytes: float  # bytes of those, read from GPU memory once a step
-    kv_values: int  # K and V values cached a token; 0: caches nothing
-
-
-def kv_bytes(
-    layers: tuple[Layer, ...], ctx_len: int | np.ndarray, batch: int = 1, kv_dtype: str = "fp16"
-) -> np.ndarray:
-    """Bytes of K and V that each layer holds for `batch` sequences of `ctx_len` tokens.
-
-    K_l(n) = b · n · kv_values_l · bytes_per_value
-
-    `ctx_len` of shape (...) gives (..., L). Raises InputError on an unknown `kv_dtype`.
-    """
-    bytes_per_value = KV_BYTES[one_of("kv_dtype", kv_dtype, KV_BYTES)]
-    per_token = np.array([layer.kv_values * bytes_per_value for layer in layers])
-    return batch * np.asarray(ctx_len, dtype=float)[..., None] * per_token
+class _Built(tuple):
+    """Layers that follow from the dense fields: `dataclasses.replace` hands them back, and they are built anew."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A dense decoder: grouped-query attention and a gated MLP in every layer."""
+    """A decoder: grouped-query attention and a gated MLP in every layer, or the `layers` as given."""
 
     name: str
-    num_hidden_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    intermediate_size: int
-    vocab_size: int
+    num_hidden_layers: int | None = None  # needed unless `layers` are given
+    hidden_size: int | None = None  # needed
+    num_attention_heads: int | None = None  # needed unless `layers` are given
+    intermediate_size: int | None = None  # needed unless `layers` are given
+    vocab_size: int | None = None  # needed
     num_key_value_heads: int | None = None  # None: as many as query heads; an int once constructed
     head_dim: int | None = None  # None: hidden_size / num_attention_heads; an int once constructed
     tie_word_embeddings: bool = False  # True: the LM head is the embedding matrix
-    weight_dtype: str = "bf16"  # a key of WEIGHT_BYTES
+    weight_dtype: str = "bf16"  # a key of WEIGHT_BYTES; with given `layers`, of embeddings and LM head alone
+    layers: tuple[Layer, ...] | None = field(default=None, repr=False)  # the stack, first layer first
+    other_params: int = 0  # weights outside layers, embeddings and LM head: position tables, per-layer embeddings
+    assumptions: tuple[str, ...] = ()  # what the source does not say and was taken instead: a sentence each
 
     def __post_init__(self) -> None:
         line_of_text("name", self.name, 100)
+        for name in ("hidden_size", "vocab_size"):
+            whole_number(name, getattr(self, name), MOST_WIDTH)
+        true_or_false("tie_word_embeddings", self.tie_word_embeddings)
+        one_of("weight_dtype", self.weight_dtype, WEIGHT_BYTES)
+        whole_number("other_params", self.other_params, MOST_PARAMS, least=0)
+        if not isinstance(self.assumptions, tuple):
+            raise refusal("assumptions", self.assumptions, "a tuple of sentences")
+        for sentence in self.assumptions:
+            line_of_text("assumptions", sentence, 1000)
+        if self.layers is None or isinstance(self.layers, _Built):
+            self._build_dense_stack()
+        else:
+            self._check_given_layers()
+
+    def _build_dense_stack(self) -> None:
         whole_number("num_hidden_layers", self.num_hidden_layers, MOST_LAYERS)
-        for field in ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"):
-            whole_number(field, getattr(self, field), MOST_WIDTH)
+        for name in ("num_attention_heads", "intermediate_size"):
+            whole_number(name, getattr(self, name), MOST_WIDTH)
         if self.num_key_value_heads is None:
             object.__setattr__(self, "num_key_value_heads", self.num_attention_heads)
         if whole_number("num_key_value_heads", self.num_key_value_heads, MOST_WIDTH) > self.num_attention_heads or (
@@ -91,35 +75,44 @@ class ModelConfig:
                 raise refusal("num_attention_heads", self.num_attention_heads, accepted)
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
         whole_number("head_dim", self.head_dim, MOST_WIDTH)
-        true_or_false("tie_word_embeddings", self.tie_word_embeddings)
-        one_of("weight_dtype", self.weight_dtype, WEIGHT_BYTES)
-
-    @cached_property
-    def layers(self) -> tuple[Layer, ...]:
-        """The stack, first layer first: all that costs and schedules need of a model."""
-        query_width = self.num_attention_heads * self.head_dim
         kv_width = self.num_key_value_heads * self.head_dim
-        attention = 2 * self.hidden_size * query_width + 2 * self.hidden_size * kv_width  # q and o, k and v
-        mlp = 3 * self.hidden_size * self.intermediate_size  # gate, up, down
-        params = attention + mlp
+        query_width = self.num_attention_heads * self.head_dim
+        params = 2 * self.hidden_size * (query_width + kv_width)  # q and o, k and v
+        params += 3 * self.hidden_size * self.intermediate_size  # gate, up, down
         layer = Layer("full", params, params * WEIGHT_BYTES[self.weight_dtype], kv_values=2 * kv_width)
-        return (layer,) * self.num_hidden_layers
+        object.__setattr__(self, "layers", _Built((layer,) * self.num_hidden_layers))
+
+    def _check_given_layers(self) -> None:
+        if not isinstance(self.layers, tuple) or not all(isinstance(layer, Layer) for layer in self.layers):
+            raise refusal("layers", self.layers, "a tuple of Layer")
+        if not 1 <= len(self.layers) <= MOST_LAYERS:
+            raise refusal("layers", f"{len(self.layers)} layers", f"1 to {MOST_LAYERS} of them")
+        for name in STACK:
+            accepted = (None, len(self.layers)) if name == "num_hidden_layers" else (None,)
+            if getattr(self, name) not in accepted:
+                raise InputError(f"{name}: not together with layers, which say it all")
+        object.__setattr__(self, "num_hidden_layers", len(self.layers))
 
     @property
     def params(self) -> int:
-        """Weights of the decoder layers' matrices: no norms, embeddings or LM head."""
-        return sum(layer.params for layer in self.layers)
+        """Weights of the decoder layers' matrices, every expert's included: no norms, embeddings or LM head."""
+        return sum(layer.all_params for layer in self.layers)
 
     @property
     def active_params(self) -> int:
         """Those of `params` that one token reads: all of them in a dense stack."""
-        return self.params
+        return sum(layer.active_params for layer in self.layers)
 
     @property
     def total_params(self) -> int:
         """`params` with embeddings and LM head: within the norms of the figure model cards quote."""
         matrices = 1 if self.tie_word_embeddings else 2
-        return self.params + matrices * self.vocab_size * self.hidden_size
+        return self.params + matrices * self.vocab_size * self.hidden_size + self.other_params
+
+    @property
+    def head_bytes(self) -> float:
+        """Bytes of the LM head's matrix, tied or not."""
+        return self.vocab_size * self.hidden_size * WEIGHT_BYTES[self.weight_dtype]
 
     def kv_bytes(self, ctx_len: int, batch: int = 1, kv_dtype: str = "fp16") -> float:
         """Bytes of K and V in all layers for `batch` sequences of `ctx_len` tokens."""
@@ -141,3 +134,20 @@ class HardwareProfile:
         positive_number("pcie_gb_s", self.pcie_gb_s, 1e6)
         if self.hbm_capacity_gb is not None:
             positive_number("hbm_capacity_gb", self.hbm_capacity_gb, 1e6)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What first order leaves out; each field is neutral by default."""
+
+    kv_dtype: str = "fp16"  # a key of KV_BYTES: how a cached value is stored
+    resident_tokens: int = 0  # the newest tokens of every layer whose KV stays on the GPU
+    resident_windows: bool = False  # layers with a window keep all of it on the GPU
+
+    def __post_init__(self) -> None:
+        one_of("kv_dtype", self.kv_dtype, KV_BYTES)
+        whole_number("resident_tokens", self.resident_tokens, 10**9, least=0)
+        true_or_false("resident_windows", self.resident_windows)
+
+
+FIRST_ORDER = Terms()
