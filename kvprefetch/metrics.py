@@ -47,6 +47,6 @@ def measure(request: Request) -> Metrics:
         depth=request.depth,
         params=model.params,
         crossover_ctx=crossover_ctx(model, hw, request.batch),
-        peak_ctx=peak_ctx(model, hw, request.batch),
+        peak_ctx=peak_ctx(model, hw, request.batch, request.depth),
         sweep=tuple(sweep_columns(model, hw, request.contexts, request.batch, request.depth).rows()),
     )

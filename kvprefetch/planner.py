@@ -6,16 +6,23 @@ b batch, d depth, L layers, n* crossover; sum c and sum t are a step's engine an
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvprefetch.checks import refusal, whole_number
-from kvprefetch.configs import HardwareProfile, ModelConfig, kv_bytes
-from kvprefetch.roofline import balance_ctx, layer_times
+from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
+from kvprefetch.roofline import (
+    first_exceeding_ctx,
+    first_reaching_ctx,
+    layer_times,
+    offloaded_bytes,
+    resident_bytes,
+)
 from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
 
 if TYPE_CHECKING:
@@ -28,11 +35,12 @@ DEFAULT_CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 @dataclass(frozen=True)
 class PolicyStep:
-    """One decode step under one policy, and the GPU memory its KV blocks take."""
+    """One decode step under one policy, and the GPU memory its KV takes."""
 
     total_s: float
     kv_blocks: int  # blocks of GPU memory that offloaded KV lands in
     block_bytes: float  # bytes of one: the largest offloaded part of a layer
+    resident_bytes: float = 0.0  # bytes of KV that stay on the GPU between steps
 
     @property
     def total_ms(self) -> float:
@@ -40,7 +48,7 @@ class PolicyStep:
 
     @property
     def gpu_kv_bytes(self) -> float:
-        return self.kv_blocks * self.block_bytes
+        return self.resident_bytes + self.kv_blocks * self.block_bytes
 
 
 @dataclass(frozen=True)
@@ -120,57 +128,85 @@ class Sweep:
         return (SweepRow(*values) for values in zip(*columns, strict=True))
 
 
-def compare(model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, depth: int = 1) -> Comparison:
+def compare(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    ctx_len: int,
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+) -> Comparison:
     """Both policies for one decode step of `batch` sequences with `ctx_len` cached tokens each.
 
     Raises InputError where `ctx_len`, `batch` or `depth` is not a whole number in range.
     """
     ctx_len = whole_number("ctx_len", ctx_len, MOST_CTX)
-    steps = _steps(model, hw, np.array([ctx_len]), batch, depth)
-    compute, transfer = steps.compute[0], steps.transfer[0]
-    fetching = transfer > 0
-    blocks = int(fetching.sum())
-    block = float(kv_bytes(model.layers, ctx_len, batch)[fetching].max(initial=0))
+    steps = _steps(model, hw, np.array([ctx_len]), batch, depth, terms)
+    offloaded = offloaded_bytes(model.layers, ctx_len, batch, terms)
+    fetching = int((offloaded > 0).sum())
+    memory = {
+        "block_bytes": float(offloaded.max()),
+        "resident_bytes": float(resident_bytes(model.layers, ctx_len, batch, terms).sum()),
+    }
     return Comparison(
         ctx_len=ctx_len,
         batch=batch,
         depth=depth,
-        compute=tuple(compute.tolist()),
-        transfer=tuple(transfer.tolist()),
-        ondemand=PolicyStep(float(steps.ondemand[0]), min(1, blocks), block),
-        prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, blocks), block),
+        compute=tuple(steps.compute[0].tolist()),
+        transfer=tuple(steps.transfer[0].tolist()),
+        ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
+        prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, fetching), **memory),
         bound=str(steps.bound[0]),
     )
 
 
-def crossover_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1) -> int | None:
+def crossover_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1, terms: Terms = FIRST_ORDER) -> int | None:
     """n*, the smallest whole context >= 1 at which sum t is not less than sum c; None where there is none.
 
-    Exact: the ceiling of a rational. Raises InputError on a bad `batch`.
+    Exact, for windows and resident tokens too. Raises InputError on a bad `batch`.
     """
-    balance = balance_ctx(model.layers, hw, whole_number("batch", batch, MOST_BATCH))
-    return None if balance is None else max(1, math.ceil(balance))
+    return first_reaching_ctx(model.layers, hw, whole_number("batch", batch, MOST_BATCH), terms)
 
 
-def peak_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1) -> int | None:
-    """The whole context of the largest reduction of a uniform stack, whatever the depth; None where there is none.
+def peak_ctx(
+    model: ModelConfig, hw: HardwareProfile, batch: int = 1, depth: int = 1, terms: Terms = FIRST_ORDER
+) -> int | None:
+    """The whole context of the largest reduction; None where no layer caches anything.
 
-    Up to the real crossover q the reduction grows as n / (q + n), beyond it falls as q / (q + n).
-    So the peak is at n* or at n*-1, and n*-1 wins where (n*-1)·n* > q².
+    Between two contexts at which a window fills, every transfer is linear in n, the prefetch step convex
+    and the on-demand step linear, so the reduction rises, then falls: one bisection finds its top there.
+    In a uniform stack it lies at n* or n*-1; in others the largest of several tops can lie elsewhere.
     """
-    crossover = crossover_ctx(model, hw, batch)
-    if crossover is None or crossover == 1:
-        return crossover
-    balance = balance_ctx(model.layers, hw, batch)
-    return crossover - 1 if (crossover - 1) * crossover > balance**2 else crossover
+    windows = {layer.window for layer in model.layers if layer.window and layer.kv_values}
+    # Where sum t is a thousand times sum c the reduction is below a thousandth, whatever the stack.
+    end = first_reaching_ctx(model.layers, hw, batch, terms, times_compute=1000) or max(windows, default=None)
+    if end is None:
+        return None
+
+    def reductions(*contexts: int) -> np.ndarray:
+        steps = _steps(model, hw, np.array(contexts), batch, depth, terms)
+        return 1 - steps.prefetch / steps.ondemand
+
+    def falls(ctx_len: int) -> bool:
+        now, then = reductions(ctx_len, ctx_len + 1)
+        return then <= now
+
+    edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, end} if edge <= end)
+    tops = [first + bisect_left(range(first, last), True, key=falls) for first, last in pairwise(edges)]
+    return [*tops, end][reductions(*tops, end).argmax()]
 
 
 def sweep_columns(
-    model: ModelConfig, hw: HardwareProfile, contexts: Iterable[int], batch: int = 1, depth: int = 1
+    model: ModelConfig,
+    hw: HardwareProfile,
+    contexts: Iterable[int],
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
 ) -> Sweep:
     """Both policies at every context, ascending and without repeats. Raises InputError like `compare`."""
     ctx_len = contexts_in_order(contexts)
-    steps = _steps(model, hw, ctx_len, batch, depth)
+    steps = _steps(model, hw, ctx_len, batch, depth, terms)
     return Sweep(
         ctx_len=ctx_len,
         ondemand_ms=steps.ondemand * 1e3,
@@ -182,12 +218,17 @@ def sweep_columns(
 
 
 def sweep(
-    model: ModelConfig, hw: HardwareProfile, contexts: Iterable[int], batch: int = 1, depth: int = 1
+    model: ModelConfig,
+    hw: HardwareProfile,
+    contexts: Iterable[int],
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
 ) -> pandas.DataFrame:
     """`sweep_columns` as a pandas frame, a row a context, columns as in metrics.json."""
     import pandas  # here, because everything else answers without it
 
-    return pandas.DataFrame(vars(sweep_columns(model, hw, contexts, batch, depth)))
+    return pandas.DataFrame(vars(sweep_columns(model, hw, contexts, batch, depth, terms)))
 
 
 def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
@@ -215,17 +256,18 @@ class _Steps:
     bound: np.ndarray
 
 
-def _steps(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, depth: int) -> _Steps:
+def _steps(
+    model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, depth: int, terms: Terms
+) -> _Steps:
     """The one path that makes every published latency."""
     whole_number("batch", batch, MOST_BATCH)
     whole_number("depth", depth, MOST_DEPTH)
-    times = layer_times(model.layers, hw, ctx_len, batch)
-    balance = balance_ctx(model.layers, hw, batch)
-    beyond = np.zeros(len(ctx_len), bool) if balance is None else ctx_len > math.floor(balance)
+    times = layer_times(model.layers, hw, ctx_len, batch, terms)
+    beyond = first_exceeding_ctx(model.layers, hw, batch, terms)
     return _Steps(
         times.compute,
         times.transfer,
         ondemand_step(times.compute, times.transfer),
         prefetch_step(times.compute, times.transfer, depth),
-        np.where(beyond, "pcie", "compute"),
+        np.where(ctx_len >= (np.inf if beyond is None else beyond), "pcie", "compute"),
     )

@@ -31,6 +31,8 @@ class Request:
         object.__setattr__(self, "contexts", tuple(contexts_in_order(self.contexts).tolist()))
         if len(self.contexts) > MOST_CONTEXTS:
             raise refusal("contexts", f"{len(self.contexts)} of them", f"at most {MOST_CONTEXTS}")
+        if not any(layer.kv_values for layer in self.model.config.layers):
+            raise refusal("model", "layers that cache nothing", "a model with a KV cache to offload")
         crossover = crossover_ctx(self.model.config, self.hw.config, self.batch)
         if crossover is not None and crossover > MOST_CTX:
             raise refusal("pcie_gb_s over hbm_gb_s", f"a crossover of {crossover} tokens", f"one of at most {MOST_CTX}")
