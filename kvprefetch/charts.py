@@ -58,15 +58,16 @@ def figure(*heights: float, left: float = 0.75, gap: float = 0.35) -> tuple[Figu
     return fig, list(axes[:, 0])
 
 
-def context_grid(contexts: Sequence[int], crossover: int) -> np.ndarray:
-    """Contexts to draw lines through: evenly spaced on a log axis that holds all `contexts` and the crossover."""
-    first = max(1, min(contexts[0], crossover // 4))
-    last = min(MOST_CTX, max(contexts[-1], 4 * crossover))
-    return np.unique([*np.geomspace(first, last, 200).round().astype(int), min(crossover, last)])
+def context_grid(contexts: Sequence[int], crossover: int | None) -> np.ndarray:
+    """Contexts to draw lines through: all `contexts`, the crossover, and some evenly spaced on a log axis around."""
+    middle = crossover or contexts[-1]
+    first = max(1, min(contexts[0], middle // 4))
+    last = min(MOST_CTX, max(contexts[-1], 4 * middle))
+    return np.unique([*np.geomspace(first, last, 200).round().astype(int), *contexts, min(middle, last)])
 
 
 @styled
-def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
+def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int | None) -> Axes:
     """Step latency of both policies by context on log axes; `points` are marked."""
     middle = len(lines.ctx_len) // 4, 3 * len(lines.ctx_len) // 4  # where a label has room on both sides
     widest = (lines.ondemand_ms / lines.prefetch_ms).argmax().clip(*middle)
@@ -81,9 +82,10 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
     ax.set(yscale="log", ylabel="Step latency (ms)", ylim=(0.6 * lines.prefetch_ms[0], 1.3 * lines.ondemand_ms[-1]))
     ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_PLAIN)
     _by_context(ax, lines, crossover)
-    share = np.log(crossover / lines.ctx_len[0]) / np.log(lines.ctx_len[-1] / lines.ctx_len[0])
+    end = crossover or lines.ctx_len[-1]
+    share = np.log(end / lines.ctx_len[0]) / np.log(lines.ctx_len[-1] / lines.ctx_len[0])
     for text, x, y, room in (
-        (f"crossover {crossover}", share, 1.02, 1),
+        (f"crossover {crossover}", share, 1.02, 1 if crossover else 0),
         ("compute-bound", share / 2, 0.03, share),
         ("PCIe-bound", (1 + share) / 2, 0.03, 1 - share),
     ):
@@ -93,7 +95,7 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
 
 
 @styled
-def reduction(ax: Axes, lines: Sweep, points: Sweep, crossover: int) -> Axes:
+def reduction(ax: Axes, lines: Sweep, points: Sweep, crossover: int | None) -> Axes:
     """Reduction by context on a log context axis; `points` are marked."""
     ax.plot(lines.ctx_len, lines.reduction_pct, color=INK)
     ax.plot(points.ctx_len, points.reduction_pct, "o", color=INK, clip_on=False)
@@ -113,8 +115,9 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     heights = (4.2, 3.3, 1.9, 1.0)
     for y, (_, starts, ends, tints) in zip(heights, lanes, strict=True):
         for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints), strict=False):
-            ax.broken_barh([(start, end - start)], (y - 0.4, 0.8), color=tint)
-            ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center")
+            if end > start:  # a layer with nothing to fetch has no bar on the link
+                ax.broken_barh([(start, end - start)], (y - 0.4, 0.8), color=tint)
+                ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center", clip_on=True)
     ax.set_yticks(heights, [name for name, *_ in lanes])
     ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))
     ax.grid(axis="y", visible=False)
@@ -140,13 +143,14 @@ def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
 _PLAIN = FuncFormatter(lambda value, _: f"{value:g}" if value < 1e5 else f"{value / 1e3:g}k")
 
 
-def _by_context(ax: Axes, lines: Sweep, crossover: int) -> Axes:
+def _by_context(ax: Axes, lines: Sweep, crossover: int | None) -> Axes:
     """A log context axis with the PCIe-bound region shaded and a line at the crossover."""
     first, last = lines.ctx_len[[0, -1]]
     ax.set(xscale="log", xlim=(first, last))
     ax.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_locator=NullLocator(), major_formatter=_PLAIN)
-    ax.axvspan(crossover, last, color=SHADE, zorder=0)
-    ax.axvline(crossover, color=INK, linewidth=1, linestyle="--")
+    if crossover:
+        ax.axvspan(crossover, last, color=SHADE, zorder=0)
+        ax.axvline(crossover, color=INK, linewidth=1, linestyle="--")
     return ax
 
 

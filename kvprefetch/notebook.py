@@ -57,7 +57,7 @@ class Column:
 
     title: str
     values: Sequence[object]
-    format: str = ""
+    format: str = ""  # with "_", as in "_d", digits are grouped in threes
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,8 @@ def plain(text: str) -> str:
     return "".join(c if c.isalnum() or c in " .,;:()/-+'" else f"&#{ord(c)};" for c in text)
 
 
-def grouped(number: int | float) -> str:
-    """A whole number with its digits in threes."""
-    return f"{number:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+def _formatted(value: object, spec: str) -> str:
+    return format(value, spec).replace("_", "\N{NARROW NO-BREAK SPACE}") if spec else str(value)
 
 
 def say(text: str) -> None:
@@ -96,7 +95,7 @@ def panel(*figures: KeyFigure) -> None:
 
 def table(caption: str, *columns: Column, mark: int | None = None) -> None:
     """Show columns of equal length as a table; the row of index `mark` stands out."""
-    cells = [[(column, format(value, column.format)) for value in column.values] for column in columns]
+    cells = [[(column, _formatted(value, column.format)) for value in column.values] for column in columns]
     display(HTML(_TABLE.render(caption=caption, columns=columns, rows=zip(*cells, strict=True), mark=mark)))
 
 
