@@ -23,6 +23,12 @@ report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100
 notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
 	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab "$$copy"
 
+models: .venv/installed ## list the catalogue's models
+	@$(python) -m kvprefetch models
+
+cards: .venv/installed ## list the catalogue's cards
+	@$(python) -m kvprefetch cards
+
 test: .venv/installed ## run the tests, and nbval over the reference reports
 	$(python) -m pytest -n auto --dist loadscope $(nbval) tests $(references)
 
@@ -54,4 +60,4 @@ clean: ## remove reports that are not tracked, caches and the environment
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help report notebook test regress reference bench lint lock clean
+.PHONY: help report notebook models cards test regress reference bench lint lock clean

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 from typing import NoReturn
 
-from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
 from kvprefetch.metrics import Metrics, measure
+from kvprefetch.modelfile import description, model_yaml
+from kvprefetch.prose import tokens
 from kvprefetch.publish import folder, up_to_date
 from kvprefetch.request import Request
 
@@ -29,7 +32,9 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The command line's grammar; parsed options carry their verb as `run(options)`, which may raise InputError."""
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
-    commands = grammar.add_subparsers(required=True, metavar="sweep | crossover | report | notebook")
+    commands = grammar.add_subparsers(
+        required=True, metavar="sweep | crossover | report | notebook | model | models | cards"
+    )
     sweep = commands.add_parser("sweep", help="print the latency of both policies by context")
     crossover = commands.add_parser("crossover", help="print the context from which on the link is the bound")
     from_environment = f"What is not given is taken from the variables {' '.join(VARIABLES)}, as make sets them."
@@ -39,12 +44,20 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         command.allow_abbrev = False
         needed = command in (sweep, crossover)
-        command.add_argument("--model", metavar="NAME", required=needed, help="short name, or path to a YAML file")
+        command.add_argument(
+            "--model", metavar="NAME", required=needed, help="short name, or path to a YAML or config.json"
+        )
         command.add_argument("--hw", metavar="NAME", required=needed, help="short name, or path to a YAML file")
         command.add_argument("--batch", metavar="N", help="sequences decoded together (default 1)")
     for command in (sweep, report, notebook):
         command.add_argument("--contexts", metavar="N,N", help="tokens in the cache (default 512 to 32768, doubling)")
         command.add_argument("--depth", metavar="N", help="layers fetched ahead (default 1)")
+    model = commands.add_parser("model", help="describe a model", allow_abbrev=False)
+    model.set_defaults(run=_model)
+    model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
+    model.add_argument("--yaml", action="store_true", help="print it as a file of the catalogue")
+    for name, run, text in (("models", _models, "list the models by short name"), ("cards", _cards, "list the cards")):
+        commands.add_parser(name, help=text, allow_abbrev=False).set_defaults(run=run)
     sweep.add_argument("--json", action="store_true", help="print what a report's metrics.json holds")
     return grammar
 
@@ -57,6 +70,34 @@ def _sweep(options: argparse.Namespace) -> None:
 def _crossover(options: argparse.Namespace) -> None:
     crossover = measure(_request(options)).crossover_ctx
     print("none" if crossover is None else crossover)
+
+
+def _model(options: argparse.Namespace) -> None:
+    entry = find(MODELS, options.model)
+    described = "".join(f"{line}\n" for line in description(entry.config))
+    print(model_yaml(entry.config, entry.sources[0].text) if options.yaml else described, end="")
+
+
+def _models(_: argparse.Namespace) -> None:
+    print(f"{'short name':<22}{'name':<22}{'weights':>9}{'a token':>9}{'KV/token':>11}  layers")
+    for name in short_names(MODELS):
+        model = find(MODELS, name).config
+        layers = ", ".join(f"{count} {kind}" for kind, count in Counter(each.kind for each in model.layers).items())
+        print(
+            f"{name:<22}{model.name:<22}{model.total_params / 1e9:>7.2f} B{model.active_params / 1e9:>7.2f} B"
+            f"{model.kv_bytes(1) / 1e3:>8.1f} kB  {layers}"
+        )
+
+
+def _cards(_: argparse.Namespace) -> None:
+    print(f"{'short name':<15}{'name':<34}{'HBM GB/s':>9}{'link GB/s':>10}{'memory GB':>10}  link rate is")
+    for name in short_names(HARDWARE):
+        entry = find(HARDWARE, name)
+        card, (link,) = entry.config, (source.text for source in entry.sources if source.figure == "pcie_gb_s")
+        print(
+            f"{name:<15}{card.name:<34}{card.hbm_gb_s:>9g}{card.pcie_gb_s:>10g}{card.hbm_capacity_gb:>10.2f}"
+            f"  {link.split(':')[0]}"
+        )
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -109,7 +150,7 @@ def _answer(metrics: Metrics) -> str:
     best = max(metrics.sweep, key=lambda row: row.reduction_pct)
     return (
         f"{metrics.model_name} on {metrics.hardware_name}, batch {metrics.batch}, depth {metrics.depth}: "
-        f"crossover {metrics.crossover_ctx} tokens; largest reduction swept {best.reduction_pct:.1f} % "
+        f"crossover {tokens(metrics.crossover_ctx)}; largest reduction swept {best.reduction_pct:.1f} % "
         f"at {best.ctx_len} tokens ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)"
     )
 
@@ -120,7 +161,7 @@ def _lines(metrics: Metrics) -> Iterator[str]:
     yield f"hardware   {metrics.hardware_name}"
     yield f"batch      {metrics.batch}"
     yield f"depth      {metrics.depth}"
-    yield f"crossover  {metrics.crossover_ctx} tokens"
+    yield f"crossover  {tokens(metrics.crossover_ctx)}"
     yield ""
     yield f"{'ctx':>10}  {'on-demand ms':>12}  {'prefetch ms':>11}  {'reduction':>9}  {'speedup':>7}  bound"
     for row in metrics.sweep:
