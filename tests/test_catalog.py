@@ -1,10 +1,11 @@
 import hashlib
+import json
 import re
 
 import pytest
 import yaml
 
-from kvprefetch import InputError, load_hardware, load_model
+from kvprefetch import InputError, Layer, load_hardware, load_model
 from kvprefetch.catalog import HARDWARE, MODELS, MOST_BYTES, find, keep, short_names
 
 MODEL = {
@@ -44,6 +45,16 @@ def test_every_catalogue_file_reads_and_has_a_source_for_each_figure(shelf):
         assert entry.sources
 
 
+def test_the_catalogue_is_wide_and_says_how_each_link_rate_was_found():
+    assert len(short_names(MODELS)) >= 24
+    assert len(short_names(HARDWARE)) >= 18
+    for name in short_names(HARDWARE):
+        card = find(HARDWARE, name)
+        link = next(source.text for source in card.sources if source.figure == "pcie_gb_s")
+        assert link.startswith(("measured: ", "estimated: ")), name
+        assert card.config.hbm_capacity_gb, name
+
+
 def test_a_file_of_the_users_reads_like_one_of_the_catalogue(write):
     path = write(MODEL)
     assert load_model(path).num_key_value_heads == 4
@@ -80,9 +91,12 @@ def test_a_catalogue_entry_is_not_copied(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("llama3-8", r"model: got 'llama3-8'; accepted: llama2-13b llama3-8b mistral-7b. Did you mean llama3-8b\?"),
+        (
+            "llama3-8",
+            "model: got .llama3-8.; accepted: a path, or one of .* that kvprefetch models lists. Did you mean llama3",
+        ),
         ("Llama3-8B", r"Did you mean llama3-8b\?"),
-        ("zzz", "accepted: llama2-13b llama3-8b mistral-7b$"),
+        ("zzz", "accepted: a path, or one of the .* names that kvprefetch models lists$"),
         ("", "model: got ''"),
         ("a\nb", r"model: got 'a\\nb'; accepted: one line of text"),
         ("$(shell id)", "model: got"),
@@ -156,3 +170,78 @@ def test_a_hardware_file_that_is_wrong_is_refused_with_file_and_key(write, chang
     path = write({**CARD, **change}, "wrong.yaml")
     with pytest.raises(InputError, match=f"^hw {re.escape(path)}: {message}"):
         load_hardware(path)
+
+
+ROW = {"count": 2, "kind": "full", "params": 100, "weight_bytes": 200, "kv_values": 8}
+STACK = {"name": "Mine", "source": "by hand", "hidden_size": 64, "vocab_size": 1000}
+
+
+def test_a_file_may_give_its_layers_as_groups_in_order(write):
+    sliding = {**ROW, "count": 5, "kind": "sliding", "window": 128}
+    pattern = {"count": 3, "layers": [sliding, {**ROW, "count": 1}]}
+    model = load_model(write({**STACK, "layers": [ROW, pattern], "assumptions": ["One.", "Two."]}))
+    full = Layer("full", 100, 200, 8)
+    assert model.layers == (full,) * 2 + ((Layer("sliding", 100, 200, 8, 128),) * 5 + (full,)) * 3
+    assert model.assumptions == ("One.", "Two.")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": []}, "layers: got .*; accepted: a list of groups"),
+        ({"layers": ROW}, "layers: got {.*; accepted: a list of groups"),
+        ({"layers": ["full"]}, "layers, group 1: content: got 'full'; accepted: keys and values"),
+        ({"layers": [{**ROW, "kvvalues": 1}]}, r"layers, group 1: key: got 'kvvalues'; .* Did you mean kv_values\?"),
+        ({"layers": [ROW, {"kind": "full"}]}, "layers, group 2: count: missing; required: count kind params"),
+        ({"layers": [{**ROW, "count": 0}]}, "layers, group 1: count: got 0"),
+        ({"layers": [{**ROW, "count": 10**9}]}, "layers, group 1: count: got 1000000000; accepted: .* to 10000"),
+        ({"layers": [{**ROW, "params": "100"}]}, "layers, group 1: params: got '100'"),
+        ({"layers": [{"count": 2, "layers": [{**ROW, "count": 9999}]}]}, "group 1: count: got 2; .* from 1 to 1$"),
+        (
+            {"layers": [{"count": 2, "layers": [{"count": 2, "layers": [ROW]}]}]},
+            "layers, group 1: key: got 'la",
+        ),
+        ({"num_attention_heads": 4, "layers": [ROW]}, "key: got 'num_attention_heads'; accepted: name source hidden"),
+        ({"layers": [ROW], "assumptions": "One."}, "assumptions: got 'One.'; accepted: a list of sentences"),
+        ({"layers": [ROW], "assumptions": [1]}, "assumptions: got 1; accepted: one line of text"),
+    ],
+)
+def test_layers_that_are_wrong_are_refused_with_group_and_key(write, change, message):
+    with pytest.raises(InputError, match=message):
+        load_model(write({**STACK, **change}))
+
+
+CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+CONFIG |= {"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 100, "dtype": "bfloat16"}
+
+
+@pytest.fixture
+def published(tmp_path):
+    pytest.importorskip("transformers")
+    path = tmp_path / "My Model" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+def test_a_published_config_is_a_model_under_its_folders_name(published, monkeypatch):
+    entry = find(MODELS, str(published))
+    assert entry.slug == f"my-model-{entry.digest[:8]}"
+    assert entry.config.name == "my-model"
+    assert entry.config.layers == load_model(str(published)).layers
+    assert entry.digest[:16] in entry.sources[0].text
+    monkeypatch.chdir(published.parent)
+    assert find(MODELS, "config.json") == entry
+
+
+def test_a_published_config_is_kept_and_found_by_its_slug(published, tmp_path, monkeypatch):
+    monkeypatch.setattr("kvprefetch.catalog.workspace", lambda: tmp_path)
+    entry = find(MODELS, str(published))
+    keep(MODELS, entry)
+    assert find(MODELS, entry.slug) == entry
+
+
+def test_a_published_config_that_is_wrong_is_refused_with_its_path(published):
+    published.write_text("{}")
+    with pytest.raises(InputError, match=f"^model {re.escape(str(published))}: model_type: got None; accepted: a publ"):
+        load_model(str(published))

@@ -1,12 +1,13 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvprefetch import HardwareProfile, InputError, ModelConfig
-from kvprefetch.configs import KV_BYTES, kv_bytes
+from kvprefetch import HardwareProfile, InputError, Layer, ModelConfig
+from kvprefetch.layers import KV_BYTES, kv_bytes, step_weight_bytes, touched_experts
 
 SMALL = {
     "name": "small",
@@ -121,3 +122,104 @@ def test_configurations_are_frozen_and_compare_by_value():
     assert hash(HardwareProfile(**CARD)) == hash(HardwareProfile(**CARD))
     with pytest.raises(AttributeError):
         ModelConfig(**SMALL).hidden_size = 1
+
+
+FULL = Layer("full", 1000, 2000.0, kv_values=8)
+SLIDING = Layer("sliding", 1000, 2000.0, kv_values=8, window=100)
+ROUTED = Layer("full", 10, 20.0, 8, experts=8, experts_per_token=2, expert_params=100, expert_bytes=200.0)
+MAMBA = Layer("mamba", 50, 100.0, kv_values=0, state_bytes=512.0)
+GIVEN = {"name": "given", "hidden_size": 8, "vocab_size": 100}
+
+
+def test_a_model_given_as_layers_counts_what_they_say():
+    model = ModelConfig(**GIVEN, layers=(FULL, ROUTED, MAMBA), tie_word_embeddings=True, other_params=7)
+    assert model.num_hidden_layers == 3
+    assert model.params == 1000 + 10 + 8 * 100 + 50
+    assert model.active_params == 1000 + 10 + 2 * 100 + 50
+    assert model.total_params == model.params + 800 + 7
+
+
+def test_a_dense_model_with_one_field_replaced_is_built_anew_and_a_given_one_keeps_its_layers():
+    assert replace(ModelConfig(**SMALL), num_hidden_layers=1) == ModelConfig(**{**SMALL, "num_hidden_layers": 1})
+    assert replace(ModelConfig(**SMALL), weight_dtype="fp8").layers[0].weight_bytes == ModelConfig(**SMALL).params / 3
+    assert replace(ModelConfig(**GIVEN, layers=(FULL,)), name="new").layers == (FULL,)
+
+
+@pytest.mark.parametrize(("ctx_len", "held"), [(1, 1), (99, 99), (100, 100), (101, 100), (10**6, 100)])
+def test_a_layer_with_a_window_holds_no_more_than_it(ctx_len, held):
+    assert kv_bytes((FULL, SLIDING), ctx_len, batch=3).tolist() == [3 * ctx_len * 8 * 2, 3 * held * 8 * 2]
+
+
+@pytest.mark.parametrize(("batch", "touched"), [(1, 2.0), (2, 8 * (1 - 0.75**2)), (10**6, 8.0)])
+def test_a_step_reads_the_experts_that_its_tokens_touch(batch, touched):
+    assert touched_experts(ROUTED, batch) == touched
+    assert step_weight_bytes((FULL, ROUTED), batch).tolist() == [2000.0, 20.0 + touched * 200.0]
+
+
+@given(st.integers(1, 512), st.data())
+def test_one_token_reads_exactly_its_experts_and_many_never_more_than_all(experts, data):
+    used = data.draw(st.integers(1, experts))
+    layer = Layer("full", 1, 1.0, 0, experts=experts, experts_per_token=used, expert_params=1, expert_bytes=1.0)
+    assert touched_experts(layer, 1) == used
+    assert used <= touched_experts(layer, 2) + 1e-9 * experts
+    assert touched_experts(layer, 7) <= min(experts, 7 * used) * (1 + 1e-12)
+
+
+stacks = st.lists(
+    st.builds(replace, st.just(SLIDING), window=st.none() | st.integers(1, 10**5)), min_size=1, max_size=6
+)
+
+
+@given(stacks, contexts, contexts, batches)
+def test_kv_bytes_grow_with_context_and_batch_and_are_linear_below_every_window(layers, ctx_len, more, batch):
+    model = ModelConfig(**GIVEN, layers=tuple(layers))
+    held = model.kv_bytes(ctx_len, batch)
+    assert held <= model.kv_bytes(ctx_len + more, batch)
+    assert held == batch * model.kv_bytes(ctx_len)
+    assert held == sum(ModelConfig(**GIVEN, layers=(layer,)).kv_bytes(ctx_len, batch) for layer in layers)
+    if ctx_len <= min(layer.window or math.inf for layer in layers):
+        assert held == ctx_len * model.kv_bytes(1, batch)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"kind": ""}, "kind: got ''; accepted: one line of text"),
+        ({"params": 0}, "params: got 0; accepted: a whole number from 1 to"),
+        ({"weight_bytes": 0}, "weight_bytes: got 0; accepted: a number above 0"),
+        ({"weight_bytes": math.nan}, "weight_bytes: got nan"),
+        ({"kv_values": -1}, "kv_values: got -1; accepted: a whole number from 0 to"),
+        ({"kv_values": 1.5}, "kv_values: got 1.5"),
+        ({"window": 0}, "window: got 0; accepted: a whole number from 1 to"),
+        ({"experts": -1}, "experts: got -1"),
+        ({"experts": 4}, "experts_per_token: got 0; accepted: a whole number from 1 to 4"),
+        ({"experts": 4, "experts_per_token": 5}, "experts_per_token: got 5; accepted: a whole number from 1 to 4"),
+        ({"experts": 4, "experts_per_token": 2}, "expert_params: got 0"),
+        ({"experts": 4, "experts_per_token": 2, "expert_params": 1}, "expert_bytes: got 0.0"),
+        ({"expert_params": 1}, "experts: got 0; accepted: at least 1 where an expert's figures are given"),
+        ({"state_bytes": -1.0}, "state_bytes: got -1.0"),
+        ({"state_bytes": "1"}, "state_bytes: got '1'"),
+    ],
+)
+def test_a_layer_that_cannot_be_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        replace(FULL, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": ()}, "layers: got '0 layers'; accepted: 1 to 10000 of them"),
+        ({"layers": [FULL]}, "layers: got .*; accepted: a tuple of Layer"),
+        ({"layers": ("full",)}, "layers: got .*; accepted: a tuple of Layer"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers: not together with layers, which say it all"),
+        ({"intermediate_size": 2}, "intermediate_size: not together with layers"),
+        ({"hidden_size": None}, "hidden_size: got None"),
+        ({"other_params": -1}, "other_params: got -1"),
+        ({"assumptions": ("",)}, "assumptions: got ''"),
+        ({"assumptions": "One."}, "assumptions: got 'One.'; accepted: a tuple of sentences"),
+    ],
+)
+def test_a_given_stack_that_cannot_be_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig(**{**GIVEN, "layers": (FULL,), **change})

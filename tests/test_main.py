@@ -51,6 +51,40 @@ def test_crossover_prints_the_number_alone(kvprefetch):
     assert kvprefetch("crossover", *PAIR, "--batch", "8").stdout == "164\n"
 
 
+def test_model_describes_a_model_in_a_few_lines(kvprefetch):
+    assert kvprefetch("model", "llama3-8b").stdout == (
+        "model        Llama-3-8B\n"
+        "layers       32 full, 2,048 values cached a token\n"
+        "params       6,979,321,856 in the layers, 6,979,321,856 of them read for one token\n"
+        "in all       8,029,995,008 with embeddings and LM head\n"
+        "KV           131,072 bytes a token in 16 bits\n"
+    )
+
+
+def test_model_describes_a_published_config_and_writes_it_as_a_file_of_the_catalogue(kvprefetch, checkout):
+    pytest.importorskip("transformers")
+    folder = checkout / "gpt-oss-20b"
+    folder.mkdir()
+    config = {"model_type": "gpt_oss", "num_hidden_layers": 24, "num_local_experts": 32, "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(config))
+    described = kvprefetch("model", "gpt-oss-20b/config.json")
+    assert described.stderr == ""
+    assert described.stdout.startswith(
+        "model        gpt-oss-20b\n"
+        "layers       12 sliding, window 128, 1,024 values cached a token, 4 of 32 experts a token\n"
+        "layers       12 full, 1,024 values cached a token, 4 of 32 experts a token\n"
+        "params       19,749,519,360 in the layers, 3,028,008,960 of them read for one token\n"
+        "in all       20,907,786,240 with embeddings and LM head\n"
+        "KV           49,152 bytes a token in 16 bits, 24,576 beyond every window\n"
+        "assumed      Not in the file, so taken from transformers' defaults for gpt_oss: hidden_size 2880, "
+    )
+    (checkout / "same.yaml").write_text(kvprefetch("model", "gpt-oss-20b/config.json", "--yaml").stdout)
+    assert (checkout / "same.yaml").read_text().count("count:") == 3
+    assert kvprefetch("model", "same.yaml").stdout == described.stdout
+    sweeps = [kvprefetch("sweep", "--hw", "a100", "--model", name) for name in ("same.yaml", "gpt-oss-20b/config.json")]
+    assert sweeps[0].stdout == sweeps[1].stdout != ""
+
+
 @pytest.mark.parametrize("verb", [("sweep", *PAIR), ("sweep", *PAIR, "--json"), ("crossover", *PAIR)])
 def test_answers_need_neither_pandas_nor_jupyter(verb):
     code = (
@@ -93,6 +127,8 @@ BAD = [
     (("report", *PAIR, "--depth", "0"), "depth: got 0"),
     (("report", "--model", "..", "--hw", "a100"), "model: got '..'"),
     (("notebook", "--model", "a/b", "--hw", "a100"), "model a/b: path: got 'no such file'"),
+    (("model", "llama3-8"), "model: got 'llama3-8'; .* Did you mean llama3-8b?"),
+    (("model",), "the following arguments are required: NAME"),
     (("sweep",), "the following arguments are required: --model, --hw"),
     (("sweep", *PAIR, "--batches", "1"), "unrecognized arguments: --batches 1"),
     (("swep", *PAIR), "invalid choice: 'swep'"),

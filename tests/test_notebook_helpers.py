@@ -7,7 +7,7 @@ from IPython.utils.capture import capture_output
 from traitlets.config import Config
 
 from kvprefetch import A100_PCIE, LLAMA3_8B, charts, compare, notebook
-from kvprefetch.notebook import Column, KeyFigure, grouped, plain
+from kvprefetch.notebook import Column, KeyFigure, plain
 from kvprefetch.planner import sweep_columns
 from kvprefetch.schedule import ondemand_timeline, timeline
 
@@ -57,8 +57,10 @@ def test_plain_text_holds_no_markup():
     assert plain("A100-80GB PCIe (Gen4 x16), 2.5 é") == "A100-80GB PCIe (Gen4 x16), 2.5 é"
 
 
-def test_digits_are_grouped_in_threes():
-    assert grouped(6979321856) == "6\u202f979\u202f321\u202f856"
+def test_digits_are_grouped_in_threes_where_the_format_says_so():
+    (output,) = shown(notebook.table, "t", Column("name", ["a_b"]), Column("n", [6979321856], "_d"))
+    assert "6\u202f979\u202f321\u202f856" in output.data["text/html"]
+    assert "a_b" in output.data["text/html"]
 
 
 def test_a_figure_is_shown_as_svg_with_its_alt_text_and_a_sentence():
@@ -115,6 +117,21 @@ def test_the_latency_chart_draws_the_sweep_and_marks_the_crossover():
 def test_the_timeline_chart_draws_a_bar_for_each_layer_in_each_lane():
     ax = drawn("gantt")
     assert [text.get_text() for text in ax.texts] == ["1", "2", "3"] * 4
+
+
+def test_a_layer_with_nothing_to_fetch_has_no_bar_on_the_link():
+    _, (ax,) = charts.figure(3)
+    times = [1.0, 1.0], [0.0, 1.0]
+    charts.gantt(ax, ondemand_timeline(*times), timeline(*times), 2, "two layers")
+    assert [text.get_text() for text in ax.texts] == ["2", "1", "2", "2", "1", "2"]
+
+
+def test_without_a_crossover_nothing_is_marked():
+    points = sweep_columns(LLAMA3_8B, A100_PCIE, [512, 1024])
+    _, (ax,) = charts.figure(3)
+    charts.latency(ax, points, points, None)
+    assert {text.get_text() for text in ax.texts} == {"on-demand", "prefetch", "compute-bound"}
+    assert charts.context_grid([512, 1024], None)[-1] == 4096
 
 
 def test_the_context_grid_holds_the_crossover_even_when_it_lies_outside():

@@ -11,14 +11,17 @@ from kvprefetch import (
     LLAMA3_8B,
     HardwareProfile,
     InputError,
+    Layer,
     ModelConfig,
     compare,
     crossover_ctx,
     peak_ctx,
     sweep,
 )
+from kvprefetch.configs import Terms
 from kvprefetch.planner import DEFAULT_CONTEXTS, SweepRow, contexts_in_order, sweep_columns
 from kvprefetch.roofline import layer_times
+from kvprefetch.simulation import simulated_step
 
 ROUNDING = 1e-12
 
@@ -72,22 +75,78 @@ def test_exact_ties_are_not_rounded_away():
 
 
 @given(models, cards, batches, depths)
-def test_the_peak_is_the_best_whole_context_around_the_crossover(model, hw, batch, depth):
-    peak, crossover = peak_ctx(model, hw, batch), crossover_ctx(model, hw, batch)
+def test_the_peak_of_a_uniform_stack_is_at_the_crossover_or_just_before(model, hw, batch, depth):
+    """q is the real crossover: n*-1 wins where (n*-1)·n* > q²; with one layer nothing can be saved anywhere."""
+    peak, crossover = peak_ctx(model, hw, batch, depth), crossover_ctx(model, hw, batch)
+    if model.num_hidden_layers == 1:
+        assert compare(model, hw, peak, batch, depth).reduction == 0
+        return
+    sum_c, sum_t = times_in_rationals(model, hw, 1, batch)
+    before_wins = crossover > 1 and (crossover - 1) * crossover > (sum_c / sum_t) ** 2
+    best = compare(model, hw, crossover - 1 if before_wins else crossover, batch, depth).reduction
     assert crossover - peak in (0, 1)
-    around = np.unique([1, *range(max(1, crossover - 20), crossover + 21), 2 * crossover])
-    best = sweep_columns(model, hw, around, batch, depth).reduction_pct.max()
-    assert compare(model, hw, peak, batch, depth).reduction_pct >= best - 100 * ROUNDING
+    assert compare(model, hw, peak, batch, depth).reduction == pytest.approx(best, abs=ROUNDING)
 
 
-def test_the_peak_can_lie_before_the_crossover():
-    """q = 1.41: above it by the geometric mean of 1 and 2, by which reductions compare; 1.45 lies beyond."""
-    model = ModelConfig("near", 4, 8, 1, 8, 10, head_dim=8)  # W / K(1) = 28
-    for pcie, peak in ((1.40, 1), (1.42, 2), (1.60, 2)):
-        hw = HardwareProfile("near", 28.0, pcie)
-        assert (crossover_ctx(model, hw), peak_ctx(model, hw)) == (2, peak)
-        reductions = sweep_columns(model, hw, [1, 2]).reduction_pct
-        assert int(reductions.argmax()) + 1 == peak
+layers = st.builds(
+    lambda weights, values, window: Layer("any", weights, 2.0 * weights, values, window),
+    st.integers(1, 10**6),
+    st.sampled_from([0, 16, 64, 256]),
+    st.sampled_from([None, None, 3, 17, 60]),
+)
+stacks = st.lists(layers, min_size=1, max_size=7).map(
+    lambda stack: ModelConfig("any", hidden_size=8, vocab_size=10, layers=tuple(stack))
+)
+terms = st.builds(Terms, resident_tokens=st.sampled_from([0, 0, 5, 20]), resident_windows=st.booleans())
+
+
+@given(stacks, cards, batches, terms)
+def test_the_crossover_of_any_stack_is_what_a_scan_finds(model, hw, batch, terms):
+    sum_c = sum(Fraction(layer.weight_bytes) for layer in model.layers) / Fraction(str(hw.hbm_gb_s))
+
+    def sum_t(ctx_len):
+        tokens = [
+            0
+            if terms.resident_windows and layer.window
+            else max(0, min(ctx_len, layer.window or ctx_len) - terms.resident_tokens)
+            for layer in model.layers
+        ]
+        values = sum(count * layer.kv_values for count, layer in zip(tokens, model.layers, strict=True))
+        return 2 * batch * values / Fraction(str(hw.pcie_gb_s))
+
+    scanned = range(1, 3000)
+    found = crossover_ctx(model, hw, batch, terms)
+    assert next((n for n in scanned if sum_t(n) >= sum_c), None) == (found if found in scanned else None)
+    bounds = sweep_columns(model, hw, [1, 100, 2999], batch, terms=terms).bound
+    assert bounds.tolist() == ["pcie" if sum_t(n) > sum_c else "compute" for n in (1, 100, 2999)]
+    if found is None:
+        assert not any(layer.kv_values for layer in model.layers if layer.window is None)
+
+
+@given(stacks, cards, batches, depths, terms)
+def test_the_peak_of_any_stack_is_what_a_scan_finds(model, hw, batch, depth, terms):
+    peak = peak_ctx(model, hw, batch, depth, terms)
+    if peak is None:
+        assert not any(layer.kv_values for layer in model.layers)
+        return
+    scanned = sweep_columns(model, hw, range(1, 3000), batch, depth, terms).reduction_pct.max()
+    assert compare(model, hw, peak, batch, depth, terms).reduction_pct >= scanned - 100 * ROUNDING
+
+
+@given(stacks, cards, st.integers(1, 200), batches, depths, terms)
+def test_any_stack_obeys_the_laws_of_all(model, hw, ctx_len, batch, depth, terms):
+    c = compare(model, hw, ctx_len, batch, depth, terms)
+    assert c.reduction <= 0.5 + ROUNDING
+    assert c.lower_bound_ms <= c.prefetch.total_ms * (1 + ROUNDING)
+    assert c.prefetch.total_ms <= c.upper_bound_ms * (1 + ROUNDING)
+    assert c.prefetch.total_s == pytest.approx(simulated_step(c.compute, c.transfer, depth), rel=ROUNDING)
+    deeper = compare(model, hw, ctx_len, batch, depth + 1, terms)
+    assert deeper.prefetch.total_s <= c.prefetch.total_s * (1 + ROUNDING)
+    alone = compare(model, hw, ctx_len, batch, depth)
+    assert c.prefetch.total_s <= alone.prefetch.total_s * (1 + ROUNDING)
+    assert c.ondemand.resident_bytes + sum(c.transfer) * hw.pcie_gb_s * 1e9 == pytest.approx(
+        model.kv_bytes(ctx_len, batch)
+    )
 
 
 @given(models, cards, contexts, batches, depths)
@@ -122,19 +181,19 @@ def test_the_gpu_holds_one_block_on_demand_and_one_more_a_layer_of_depth():
 
 
 def test_a_stack_that_caches_nothing_never_waits():
-    class Attentionless(ModelConfig):
-        @property
-        def layers(self):
-            from kvprefetch import Layer
-
-            return (Layer("mlp", 100, 200.0, kv_values=0),) * 2
-
-    model = Attentionless("mlp only", 2, 8, 1, 8, 10)
+    model = ModelConfig("mlp", hidden_size=8, vocab_size=10, layers=(Layer("mlp", 100, 200.0, kv_values=0),) * 2)
     c = compare(model, A100_PCIE, 100)
     assert crossover_ctx(model, A100_PCIE) is None
     assert peak_ctx(model, A100_PCIE) is None
     assert (c.bound, c.hidden_share, c.reduction, c.stall_ms) == ("compute", 1.0, 0.0, 0.0)
     assert (c.ondemand.kv_blocks, c.prefetch.gpu_kv_bytes) == (0, 0.0)
+
+
+def test_routed_experts_are_read_as_the_batch_touches_them():
+    expert = Layer("moe", 10, 20.0, 8, experts=8, experts_per_token=2, expert_params=100, expert_bytes=200.0)
+    for batch, touched in ((1, 2), (2, 3.5), (10**6, 8)):
+        times = layer_times((expert,), A100_PCIE, 1, batch)
+        assert times.compute[0] == pytest.approx((20 + touched * 200) / 2039e9)
 
 
 def test_layer_times_are_work_over_rate():

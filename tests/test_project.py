@@ -11,7 +11,8 @@ from conftest import ROOT
 
 # Each module imports only those before it.
 READING_ORDER = [
-    *("checks", "paths", "configs", "catalog", "roofline", "schedule", "planner", "request", "metrics"),
+    *("checks", "paths", "layers", "configs", "mixers", "blocks", "gemma", "hybrids", "families", "quantisation"),
+    *("assumptions", "huggingface", "modelfile", "catalog", "roofline", "schedule", "planner", "request", "metrics"),
     *("simulation", "verify", "charts", "prose", "notebook", "publish", "html", "report", "reference"),
     *("commandline", "__main__"),
 ]
@@ -19,7 +20,8 @@ ALONE = {  # packages that only these modules may import
     "matplotlib": {"charts", "notebook"},
     "papermill": {"report"},
     "nbconvert": {"html"},
-    "yaml": {"catalog"},
+    "yaml": {"catalog", "modelfile"},
+    "transformers": {"huggingface"},
     "simpy": {"simulation"},
     "pandas": {"planner"},
 }
@@ -75,7 +77,9 @@ def test_heavy_packages_have_one_home(package):
     ],
 )
 def test_importing_stays_light(code, allowed):
-    heavy = "numpy yaml pandas matplotlib IPython jupyter_client nbformat papermill nbconvert simpy".split()
+    heavy = (
+        "numpy yaml pandas matplotlib IPython jupyter_client nbformat papermill nbconvert simpy transformers".split()
+    )
     probe = f"import sys; {code}; print(*({set(heavy)} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == allowed

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from stacks import INTERLEAVED_24, INTERLEAVED_62, WINDOWS_ALONE
 
-from kvprefetch import A100_PCIE, LLAMA3_8B, RTX4090, compare, prose
+from kvprefetch import A100_PCIE, LLAMA3_8B, RTX4090, HardwareProfile, Layer, ModelConfig, compare, prose
+from kvprefetch.configs import Terms
 from kvprefetch.planner import sweep_columns
 from kvprefetch.verify import Check
 
+FAST_LINK = HardwareProfile("fast link", 100, 1000)
 ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
 
 
@@ -44,10 +47,14 @@ def test_the_answer(model, peak, longest, depth, sentence):
         (
             1306,
             [512, 1024, 2048],
-            "The link takes at least as long as the engine from 1306 tokens on; below, compute hides it. "
+            "The link takes at least as long as the engine from 1306 tokens on; below, the engine is busy longer. "
             "PCIe-bound among the swept contexts: 1 of 3.",
         ),
-        (1306, [512], "from 1306 tokens on; below, compute hides it. PCIe-bound among the swept contexts: none."),
+        (
+            1306,
+            [512],
+            "from 1306 tokens on; below, the engine is busy longer. PCIe-bound among the swept contexts: none.",
+        ),
         (1306, [4096], "PCIe-bound among the swept contexts: all."),
         (1, [4096], "The link takes at least as long as the engine at every context. "),
     ],
@@ -71,12 +78,102 @@ def test_the_range_of_the_sweep(contexts, sentence):
     assert prose.sweep_range(sweep_columns(LLAMA3_8B, A100_PCIE, contexts)) == sentence
 
 
+def at_depths(model, ctx_len, *depths):
+    return [compare(model, A100_PCIE, ctx_len, depth=depth) for depth in depths]
+
+
 def test_the_cost_of_depth():
-    one, two = (compare(LLAMA3_8B, A100_PCIE, 4096, depth=depth) for depth in (1, 2))
-    assert prose.depth_cost(one, two) == (
-        "From depth 1 to 2 the step at 4096 tokens changes by 0.00 ms and the KV blocks on the GPU grow by 16.8 MB: "
+    assert prose.depth_cost(*at_depths(LLAMA3_8B, 4096, 1, 2)) == (
+        "From depth 1 to 2 the step at 4096 tokens gets 0.00 ms shorter and the KV blocks on the GPU grow by 16.8 MB: "
         "depth is a memory knob here, not a speed knob."
     )
+    assert prose.depth_cost(*at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
+        "From depth 1 to 2 the step at 8192 tokens gets 3.40 ms shorter and the KV blocks on the GPU grow by 67.1 MB: "
+        "depth is a speed knob here."
+    )
+
+
+def test_the_strongest_knob():
+    deeper = at_depths(INTERLEAVED_62, 8192, 1, 2)
+    resident = compare(INTERLEAVED_62, A100_PCIE, 8192, terms=Terms(resident_windows=True))
+    assert prose.knobs(deeper) == "The strongest of these is depth 2: 3.40 ms shorter for 67.1 MB of GPU memory more."
+    assert prose.knobs([*deeper, resident]) == (
+        "The strongest of these is keeping the windows on the GPU: 20.18 ms shorter for 436.2 MB of GPU memory more."
+    )
+    assert prose.knobs(at_depths(INTERLEAVED_62, 8192, 3, 4)).startswith("None of these shortens the step")
+
+
+def test_the_caption_over_depth():
+    assert prose.depth_caption([at_depths(LLAMA3_8B, 4096, 1, 2)]).startswith("More depth leaves the step where it is")
+    assert prose.depth_caption([at_depths(INTERLEAVED_62, 8192, 1, 2)]).startswith("More depth shortens the step")
+
+
+MOE = ModelConfig(
+    "moe",
+    hidden_size=8,
+    vocab_size=10,
+    layers=(Layer("moe", 10**6, 2e6, 64, experts=8, experts_per_token=2, expert_params=10**6, expert_bytes=2e6),) * 2,
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "cache"),
+    [
+        (
+            LLAMA3_8B,
+            "Here: 218 103 808 weights × 2 bytes = 436.21 MB, and 436.21 MB / 2039 GB/s = **0.2139 ms** a layer. All "
+            "32 layers hold 6 979 321 856 weights and take 6.846 ms.",
+            "Here: a layer's cache grows by 4 096 bytes a token. At 1024 tokens it is 4.19 MB, and 4.19 MB / 25 GB/s = "
+            "**0.1678 ms** a layer.",
+        ),
+        (
+            INTERLEAVED_24,
+            "Here: 24 layers hold 3 025 797 120 weights, of which one token uses 3 025 797 120. A step reads 6.052 GB, "
+            "252.15 MB a layer, and 6.052 GB / 2039 GB/s = **2.968 ms**.",
+            "Here, at 1024 tokens: 24 of 24 layers hold a cache, from 0.26 to 2.10 MB a layer and 28.31 MB in all, and "
+            "28.31 MB / 25 GB/s = **1.132 ms**.",
+        ),
+        (
+            MOE,
+            "Here: 2 layers hold 18 000 000 weights, of which one token uses 6 000 000. A step reads 0.012 GB, 6.00 MB "
+            "a layer, and 0.012 GB / 2039 GB/s = **0.006 ms**.",
+            "Here: a layer's cache grows by 128 bytes a token. At 1024 tokens it is 0.13 MB, and 0.13 MB / 25 GB/s = "
+            "**0.0052 ms** a layer.",
+        ),
+    ],
+)
+def test_weights_and_cache_with_the_models_numbers(model, weights, cache):
+    comparison = compare(model, A100_PCIE, 1024)
+    assert prose.weights(model, A100_PCIE, comparison).replace("\u202f", " ") == weights
+    assert prose.cache(model, A100_PCIE, comparison).replace("\u202f", " ") == cache
+
+
+def test_a_link_that_is_never_the_bound():
+    comparison = compare(WINDOWS_ALONE, FAST_LINK, 1024)
+    assert prose.tokens(None) == "never"
+    assert "windows cap what the link carries" in prose.derivation(comparison, None)
+    assert prose.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith("Here: never. Every cache is a window")
+    assert prose.pace(None, comparison).startswith("The engine is the bound at every context; the gap")
+    never = prose.crossover(None, sweep_columns(WINDOWS_ALONE, FAST_LINK, [512]))
+    assert never == "The link never takes as long as the engine: windows cap what it carries."
+
+
+def test_a_link_that_catches_up():
+    comparison = compare(LLAMA3_8B, A100_PCIE, 1024)
+    assert prose.derivation(comparison, 1306).endswith(
+        "the link catches up at 1306 tokens, and everything else follows."
+    )
+    assert prose.crossover_sums(LLAMA3_8B, A100_PCIE, 1306, 1) == (
+        "Here: at $n^*$ = **1306** the link needs 6.8472 ms and the engine 6.8458 ms."
+    )
+    assert prose.pace(1306, comparison) == (
+        "The engine is the bound below 1306 tokens and the link from there on; the gap to on-demand is widest, in "
+        "proportion, at 1024 tokens."
+    )
+
+
+def test_digits_are_grouped_in_threes():
+    assert prose.grouped(6979321856) == "6\u202f979\u202f321\u202f856"
 
 
 def test_the_words_for_the_bound():

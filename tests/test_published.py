@@ -1,9 +1,31 @@
 """Published figures: what, ours, theirs, tolerance, source. One place for all of them."""
 
-import pytest
+import json
+import math
+from pathlib import Path
 
-from kvprefetch import A100_PCIE, A100_PCIE_GEN3, LLAMA2_13B, LLAMA3_8B, MISTRAL_7B, RTX4090, compare, crossover_ctx
+import pytest
+import yaml
+from stacks import INTERLEAVED_24, INTERLEAVED_62
+
+from kvprefetch import (
+    A100_PCIE,
+    A100_PCIE_GEN3,
+    LLAMA2_13B,
+    LLAMA3_8B,
+    MISTRAL_7B,
+    RTX4090,
+    ModelConfig,
+    compare,
+    crossover_ctx,
+    peak_ctx,
+)
 from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.configs import Terms
+from kvprefetch.huggingface import read_config
+from kvprefetch.layers import KV_BYTES, kv_bytes
+
+DATA = Path(__file__).parent / "data"
 
 # This planner's own published table: Llama-3-8B, A100 PCIe Gen4, batch 1, depth 1, printed precision.
 GOLDEN = [
@@ -37,6 +59,38 @@ def test_the_golden_crossover():
 def test_the_golden_weights():
     assert LLAMA3_8B.layers[0].params == 218_103_808
     assert LLAMA3_8B.params == 6_979_321_856
+
+
+# Interleaved stacks on the A100 profile, 16-bit weights: on-demand, depths 1 to 3, windows resident at depth 1, sum c,
+# sum t, in ms; the stack's windows in MB, and one more block. This planner's own published table.
+@pytest.mark.parametrize(
+    ("model", "ctx_len", "published", "windows_mb", "block_mb"),
+    [
+        (INTERLEAVED_24, 4096, (7.12, 5.52, 4.28, 4.28, 4.15, 2.97, 4.15), 3, 8),
+        (INTERLEAVED_62, 2048, (49.27, 28.11, 25.44, 25.44, 25.11, 25.11, 24.16), 436, 17),
+        (INTERLEAVED_62, 8192, (69.40, 48.24, 44.84, 44.84, 28.06, 25.11, 44.29), 436, 67),
+    ],
+)
+def test_the_interleaved_table(model, ctx_len, published, windows_mb, block_mb):
+    by_depth = [compare(model, A100_PCIE, ctx_len, depth=depth) for depth in (1, 2, 3)]
+    resident = compare(model, A100_PCIE, ctx_len, terms=Terms(resident_windows=True))
+    ours = (
+        by_depth[0].ondemand.total_ms,
+        *(each.prefetch.total_ms for each in (*by_depth, resident)),
+        1e3 * sum(by_depth[0].compute),
+        1e3 * sum(by_depth[0].transfer),
+    )
+    assert tuple(round(ms, 2) for ms in ours) == published
+    assert round(resident.prefetch.resident_bytes / 1e6) == windows_mb
+    assert round(by_depth[0].prefetch.block_bytes / 1e6) == block_mb
+
+
+def test_the_interleaved_crossover_peak_and_stall():
+    """24 layers: crossover 2892, peak near 1510. 62 layers at 2048: compute-bound by sums, yet 3.0 ms of stall."""
+    assert crossover_ctx(INTERLEAVED_24, A100_PCIE) == 2892
+    assert peak_ctx(INTERLEAVED_24, A100_PCIE) == 1510
+    c = compare(INTERLEAVED_62, A100_PCIE, 2048)
+    assert (c.bound, round(c.stall_ms, 1)) == ("compute", 3.0)
 
 
 # The built-ins' figures: their config.json as stored in mlc-ai/mlc-llm@79d603f, model_preset.py.
@@ -88,3 +142,67 @@ def test_the_built_in_cards_hold_the_published_figures(card, short_name, hbm, pc
 )
 def test_the_total_is_the_count_that_model_cards_quote(model, published, source):
     assert model.total_params == pytest.approx(published, rel=0.01), source
+
+
+# KV caches that engines print, and parameter counts that vendors publish: every row that can be used, from
+# tests/data/, whose heads say what each key means.
+KV_SIZES = yaml.safe_load((DATA / "published_kv_sizes.yaml").read_text())
+PARAMS = yaml.safe_load((DATA / "published_params.yaml").read_text())["rows"]
+
+
+def covered(rows, key):
+    """The rows to test, by their `key`."""
+    return [pytest.param(row, id=str(row[key])) for row in rows if "not_covered" not in row]
+
+
+def published_model(row):
+    if "config" in row:
+        return read_config(json.dumps(row["config"]).encode(), row["model"])
+    return ModelConfig(name=row["model"], **row["catalogue"])
+
+
+@pytest.mark.parametrize("row", covered(KV_SIZES["rows"], "id"))
+def test_the_kv_cache_is_the_size_that_engines_print(row):
+    pytest.importorskip("transformers")
+    model = read_config(json.dumps(KV_SIZES["models"][row["model"]]).encode(), row["model"])
+    layers = [layer for layer in model.layers if row.get("kind") in (None, layer.kind)]
+    tokens, sequences, a_value = row["tokens"], row.get("sequences", 1), KV_BYTES[row["kv_dtype"]]
+    ours = float(kv_bytes(tuple(layers), tokens, sequences, row["kv_dtype"]).sum())
+    if "held" in row:  # the model's own need, which the engine pads
+        assert ours == sum(math.prod(part) for part in row["held"]) * a_value
+        assert ours < row["reported_bytes"]
+    if "window_cells" in row:  # as many cells as the engine gives the windows, and its size comes out
+        cells = [row["window_cells"] if layer.window else tokens * sequences for layer in layers]
+        ours = sum(count * layer.kv_values for count, layer in zip(cells, layers, strict=True)) * a_value
+    if row.get("with_state"):
+        ours += sum(layer.state_bytes for layer in layers)
+    if "state_mib" in row:
+        assert sum(layer.state_bytes for layer in layers) == row["state_mib"] * 2**20
+    if "not_reproduced" not in row:
+        ours = ours / row.get("ranks", 1) + row.get("alignment_bytes", 0)
+        tolerance = row.get("printed_to", 0) / 2 + row.get("within", 0) * row["reported_bytes"]
+        assert abs(ours - row["reported_bytes"]) <= tolerance + bool(tolerance), row["source"]
+
+
+@pytest.mark.parametrize("row", covered(PARAMS, "model"))
+def test_parameters_are_those_that_vendors_publish(row):
+    pytest.importorskip("transformers")
+    model = published_model(row)
+    if row["params_published"] is not None:
+        tolerance = max(0.01 * row["params_published"], row.get("digit", 0) / 2)
+        assert model.total_params == pytest.approx(row["params_published"], abs=tolerance, rel=0), row["basis"]
+    if "active_params_published" in row:
+        active = model.active_params + row["active_embeddings"] * model.vocab_size * model.hidden_size
+        tolerance = max(0.01 * row["active_params_published"], row["active_digit"])
+        assert active == pytest.approx(row["active_params_published"], abs=tolerance, rel=0), row["basis"]
+
+
+@pytest.mark.parametrize(("rows", "count", "not_covered"), [(KV_SIZES["rows"], 65, 7), (PARAMS, 48, 3)])
+def test_every_published_row_is_tested_or_says_why_not(rows, count, not_covered):
+    assert len(rows) == count
+    left_out = [row for row in rows if "not_covered" in row]
+    assert len(left_out) == not_covered
+    assert all(
+        len(row["not_covered"]) > 20 and row["source"] and not {"config", "tokens"} & set(row) for row in left_out
+    )
+    assert {row.get("model") for row in KV_SIZES["rows"]} - {None} == set(KV_SIZES["models"])

@@ -1,27 +1,47 @@
 import pytest
+from stacks import INTERLEAVED_24, WINDOWS_ALONE
 
-from kvprefetch import A100_PCIE, LLAMA3_8B, planner, verify
+from kvprefetch import A100_PCIE, LLAMA3_8B, HardwareProfile, verify
 from kvprefetch.planner import DEFAULT_CONTEXTS
 
-
-def failing(**arguments):
-    checks = verify.verify(LLAMA3_8B, A100_PCIE, DEFAULT_CONTEXTS, **arguments)
-    assert len(checks) == 6
-    return [check.claim.split()[0] for check in checks if not check.holds]
+FAST_LINK = HardwareProfile("fast link", 100, 100)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"batch": 7}, {"batch": 10**5}, {"depth": 3}])
-def test_all_checks_hold_for_a_real_pair(arguments):
-    assert failing(**arguments) == []
+def checked(model=LLAMA3_8B, hw=A100_PCIE, **arguments):
+    return verify.verify(model, hw, DEFAULT_CONTEXTS, **arguments)
+
+
+def failing():
+    return [check.claim.split()[0] for check in checked() if not check.holds]
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "arguments", "count"),
+    [
+        (LLAMA3_8B, A100_PCIE, {}, 6),
+        (LLAMA3_8B, A100_PCIE, {"batch": 7}, 6),
+        (LLAMA3_8B, A100_PCIE, {"batch": 10**5}, 6),
+        (LLAMA3_8B, A100_PCIE, {"depth": 3}, 6),
+        (INTERLEAVED_24, A100_PCIE, {}, 4),
+        (INTERLEAVED_24, A100_PCIE, {"depth": 2, "batch": 3}, 4),
+        (WINDOWS_ALONE, FAST_LINK, {}, 5),
+    ],
+)
+def test_all_checks_hold_for_a_real_pair(model, hw, arguments, count):
+    checks = checked(model, hw, **arguments)
+    assert len(checks) == count
+    assert all(check.holds for check in checks), checks
 
 
 def test_each_check_can_fail(monkeypatch):
     right = verify.prefetch_step, verify.crossover_ctx, verify.peak_ctx
+    assert failing() == []
 
     monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth: right[0](c, t, depth) * (1 + 1e-9))
     assert failing() == ["closed", "event"]
-    monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth: right[0](c, t, depth) * 0.9)
-    assert failing() == ["closed", "event", "max(sum", "largest"]
+    for wrong in (0.9, 1.9):
+        monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth, wrong=wrong: right[0](c, t, depth) * wrong)
+        assert {"closed", "event", "max(sum"} <= set(failing())
     monkeypatch.setattr(verify, "prefetch_step", right[0])
 
     for wrong in (1305, 1307):
@@ -29,5 +49,8 @@ def test_each_check_can_fail(monkeypatch):
         assert "sum" in failing()
     monkeypatch.setattr(verify, "crossover_ctx", right[1])
 
-    monkeypatch.setattr(verify, "peak_ctx", lambda *_: planner.crossover_ctx(LLAMA3_8B, A100_PCIE) - 1)
-    assert failing() == ["largest"]
+    for wrong in (1305, 1307):
+        monkeypatch.setattr(verify, "peak_ctx", lambda *_, wrong=wrong: wrong)
+        assert "largest" in failing()
+    monkeypatch.setattr(verify, "peak_ctx", lambda *_: 1307)
+    assert failing() == ["largest", "the"]
