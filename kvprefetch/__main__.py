@@ -1,14 +1,9 @@
-"""The command line: kvprefetch sweep | crossover | model | report | notebook."""
+"""The command line: kvprefetch sweep | crossover | report | notebook | model | models | cards."""
 
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which unwinds like Ctrl-C: the kernel is stopped and nothing half-written stays."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,26 +12,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kvprefetch.checks import InputError
     from kvprefetch.commandline import parser
+    from kvprefetch.stops import Stopped, unwind_on_stops
 
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="backslashreplace")  # a name is printed as far as the terminal can
     options = parser().parse_args(argv)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, _terminate)
+        unwind_on_stops()
         options.run(options)
+        if sys.stdout:
+            sys.stdout.flush()
         return 0
     except InputError as error:
-        print(f"kvprefetch: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt as stop:
-        print("kvprefetch: stopped; nothing was published", file=sys.stderr)
-        return 128 + (signal.SIGTERM if isinstance(stop, _Terminated) else signal.SIGINT)
+        return _failed(str(error), 2)
+    except Stopped as stop:
+        return _failed("stopped", 128 + stop.number)
     except BrokenPipeError:  # whoever reads our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 1
+    except OSError as error:
+        _drop_output()
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 2)
 
 
-def _terminate(*_: object) -> NoReturn:
-    raise _Terminated
+def _failed(message: str, status: int) -> int:
+    print(f"kvprefetch: {message}", file=sys.stderr)
+    return status
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere: Python would complain about it at its end."""
+    if sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import yaml
-
-from kvprefetch.checks import InputError, checked_keys, did_you_mean, line_of_text, one_of, refusal, shown
+from kvprefetch import plainyaml
+from kvprefetch.checks import InputError, checked_keys, did_you_mean, line_of_text, one_of, refusal
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.huggingface import read_config
 from kvprefetch.modelfile import MOST_SOURCE, read_model
@@ -78,7 +77,7 @@ def find(shelf: Shelf[Config], name_or_path: str) -> CatalogEntry[Config]:
     line_of_text(shelf.word, name_or_path, 4096)
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".json")):
         return _read(shelf, Path(name_or_path), name_or_path, slug=None)
-    if re.fullmatch(r"[a-z0-9.-]*[0-9a-f]{8}", name_or_path):
+    if re.fullmatch(r"[a-z0-9.-]{0,41}[0-9a-f]{8}", name_or_path):
         for path in (_kept(shelf, name_or_path, suffix) for suffix in (".yaml", ".json")):
             if path.is_file():
                 return _read(shelf, path, name_or_path, name_or_path)
@@ -112,7 +111,7 @@ def _read(shelf: Shelf[Config], path: Path, shown_as: str, slug: str | None) -> 
         digest = hashlib.sha256(content).hexdigest()
         stem = path.resolve().parent.name if published and path.name == "config.json" else path.stem
         slug = slug or _slug(stem, digest)
-        config, sources = published(content, slug[:-9] or slug) if published else shelf.read(_mapping(content))
+        config, sources = published(content, slug[:-9] or slug) if published else shelf.read(plainyaml.mapping(content))
     except InputError as error:
         raise InputError(f"{shelf.word} {shown_as}: {error}") from None
     return CatalogEntry(slug, digest, content, config, sources, ".json" if published else ".yaml")
@@ -124,9 +123,10 @@ def _slug(stem: str, digest: str) -> str:
 
 
 def _content(path: Path) -> bytes:
-    if not path.is_file():
-        raise refusal("path", "a folder" if path.is_dir() else "no such file", "a YAML file")
     try:
+        if not path.is_file():
+            given = "a folder" if path.is_dir() else "not a file" if path.exists() else "no such file"
+            raise refusal("path", given, "a file")
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
@@ -134,38 +134,6 @@ def _content(path: Path) -> bytes:
     if len(content) > MOST_BYTES:
         raise refusal("size", "a larger file", f"at most {MOST_BYTES} bytes")
     return content
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without aliases (which can grow without bound) and without repeated keys."""
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="an alias", problem_mark=self.peek_event().start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {shown(key.value)} twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _mapping(content: bytes) -> dict[str, Any]:
-    accepted = "plain YAML: UTF-8, keys and values, no tags, aliases or repeated keys"
-    try:
-        parsed = yaml.load(content, Loader=_PlainLoader)  # noqa: S506 a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        problem = " ".join(str(error.problem).split())[:100]
-        raise InputError(f"not readable{line}: {problem}; accepted: {accepted}") from None
-    except (yaml.YAMLError, ValueError, RecursionError):  # not text; a number too long; nested too deep
-        raise InputError(f"not readable; accepted: {accepted}") from None
-    if not isinstance(parsed, dict):
-        raise refusal("content", parsed, accepted)
-    return parsed
 
 
 def _read_model(given: dict[str, Any]) -> tuple[ModelConfig, tuple[Source, ...]]:

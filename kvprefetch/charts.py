@@ -80,7 +80,13 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int | None) -> Axe
         at = (lines.ctx_len[widest], line[widest])
         ax.annotate(label, at, textcoords="offset points", color=colour, weight="bold", **aside)
     ax.set(yscale="log", ylabel="Step latency (ms)", ylim=(0.6 * lines.prefetch_ms[0], 1.3 * lines.ondemand_ms[-1]))
-    ax.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_PLAIN)
+    ax.yaxis.set(
+        major_locator=LogLocator(
+            subs=(1, 2, 5) if lines.ondemand_ms[-1] < 1e4 * lines.prefetch_ms[0] else (1,), numticks=8
+        ),
+        minor_locator=NullLocator(),
+        major_formatter=_PLAIN,
+    )
     _by_context(ax, lines, crossover)
     end = crossover or lines.ctx_len[-1]
     share = np.log(end / lines.ctx_len[0]) / np.log(lines.ctx_len[-1] / lines.ctx_len[0])
@@ -140,7 +146,17 @@ def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
     return ax
 
 
-_PLAIN = FuncFormatter(lambda value, _: f"{value:g}" if value < 1e5 else f"{value / 1e3:g}k")
+_PLAIN = FuncFormatter(
+    lambda value, _: (
+        f"{value:g}"
+        if value < 1e5
+        else f"{value / 1e3:.4g}k"
+        if value < 1e6
+        else f"{value / 1e6:.3g}M"
+        if value < 1e9
+        else f"{value / 1e9:.3g}G"
+    )
+)
 
 
 def _by_context(ax: Axes, lines: Sweep, crossover: int | None) -> Axes:

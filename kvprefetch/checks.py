@@ -10,7 +10,7 @@ import difflib
 import math
 import numbers
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _short = reprlib.Repr()
@@ -30,7 +30,10 @@ def shown(given: object) -> str:
     """`given` on one line and at most some 60 characters long."""
     if isinstance(given, int) and abs(given) >= 10**30:
         return f"a whole number of about {math.log10(abs(given)):.0f} digits"
-    return _short.repr(given)
+    try:
+        return " ".join(_short.repr(given).split())
+    except ValueError:  # a number of thousands of digits inside something else
+        return f"a {type(given).__name__}"
 
 
 def whole_number(what: str, given: object, most: int, least: int = 1) -> int:
@@ -40,11 +43,19 @@ def whole_number(what: str, given: object, most: int, least: int = 1) -> int:
     raise refusal(what, given, f"a whole number from {least} to {most}")
 
 
-def positive_number(what: str, given: object, most: float) -> float:
-    """`given` as a finite float in (0, most]; a bool or text is refused."""
-    if isinstance(given, numbers.Real) and not isinstance(given, bool) and 0 < given <= most:
-        return float(given)
-    raise refusal(what, given, f"a number above 0, at most {most:g}")
+def number(what: str, given: object, least: float, most: float) -> float | int:
+    """`given` as an int or a float in least..most; a bool, text, NaN or infinity is refused."""
+    if isinstance(given, numbers.Real) and not isinstance(given, bool):
+        plain = int(given) if isinstance(given, numbers.Integral) else float(given)  # wide enough to compare
+        if least <= plain <= most:
+            return plain
+    raise refusal(what, given, f"a number from {least:g} to {most:g}")
+
+
+def settle(config: object, check: Callable[..., object], *fields: str, **limits: float) -> None:
+    """Put each field of a frozen dataclass through `check` and keep what it returns: the value in its plain type."""
+    for field in fields:
+        object.__setattr__(config, field, check(field, getattr(config, field), **limits))
 
 
 def line_of_text(what: str, given: object, most: int) -> str:

@@ -26,7 +26,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser that says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
+        one_line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+        self.exit(2, f"{self.prog}: {one_line}\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -151,7 +152,7 @@ def _answer(metrics: Metrics) -> str:
     return (
         f"{metrics.model_name} on {metrics.hardware_name}, batch {metrics.batch}, depth {metrics.depth}: "
         f"crossover {tokens(metrics.crossover_ctx)}; largest reduction swept {best.reduction_pct:.1f} % "
-        f"at {best.ctx_len} tokens ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)"
+        f"at {tokens(best.ctx_len)} ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)"
     )
 
 

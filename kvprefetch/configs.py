@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvprefetch.checks import InputError, line_of_text, one_of, positive_number, refusal, true_or_false, whole_number
+from kvprefetch.checks import InputError, line_of_text, number, one_of, refusal, settle, true_or_false, whole_number
 from kvprefetch.layers import KV_BYTES as KV_BYTES
 from kvprefetch.layers import MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
 
 GB = 1e9  # bytes, as vendors and this package count bandwidth and memory
+LEAST_FIGURE, MOST_FIGURE = 1e-3, 1e6  # GB/s and GB: far beyond any hardware on either side
 GIB = 2.0**30  # bytes, as drivers and engines print memory
 
 # What a dense stack is built from, and `layers` stand in for.
@@ -44,11 +45,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         line_of_text("name", self.name, 100)
-        for name in ("hidden_size", "vocab_size"):
-            whole_number(name, getattr(self, name), MOST_WIDTH)
+        settle(self, whole_number, "hidden_size", "vocab_size", most=MOST_WIDTH)
         true_or_false("tie_word_embeddings", self.tie_word_embeddings)
         one_of("weight_dtype", self.weight_dtype, WEIGHT_BYTES)
-        whole_number("other_params", self.other_params, MOST_PARAMS, least=0)
+        settle(self, whole_number, "other_params", least=0, most=MOST_PARAMS)
         if not isinstance(self.assumptions, tuple):
             raise refusal("assumptions", self.assumptions, "a tuple of sentences")
         for sentence in self.assumptions:
@@ -59,14 +59,12 @@ class ModelConfig:
             self._check_given_layers()
 
     def _build_dense_stack(self) -> None:
-        whole_number("num_hidden_layers", self.num_hidden_layers, MOST_LAYERS)
-        for name in ("num_attention_heads", "intermediate_size"):
-            whole_number(name, getattr(self, name), MOST_WIDTH)
+        settle(self, whole_number, "num_hidden_layers", most=MOST_LAYERS)
+        settle(self, whole_number, "num_attention_heads", "intermediate_size", most=MOST_WIDTH)
         if self.num_key_value_heads is None:
             object.__setattr__(self, "num_key_value_heads", self.num_attention_heads)
-        if whole_number("num_key_value_heads", self.num_key_value_heads, MOST_WIDTH) > self.num_attention_heads or (
-            self.num_attention_heads % self.num_key_value_heads
-        ):
+        settle(self, whole_number, "num_key_value_heads", most=MOST_WIDTH)
+        if self.num_attention_heads % self.num_key_value_heads:
             accepted = f"a divisor of num_attention_heads, {self.num_attention_heads}"
             raise refusal("num_key_value_heads", self.num_key_value_heads, accepted)
         if self.head_dim is None:
@@ -74,7 +72,7 @@ class ModelConfig:
                 accepted = f"a divisor of hidden_size, {self.hidden_size}, or an explicit head_dim"
                 raise refusal("num_attention_heads", self.num_attention_heads, accepted)
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
-        whole_number("head_dim", self.head_dim, MOST_WIDTH)
+        settle(self, whole_number, "head_dim", most=MOST_WIDTH)
         kv_width = self.num_key_value_heads * self.head_dim
         query_width = self.num_attention_heads * self.head_dim
         params = 2 * self.hidden_size * (query_width + kv_width)  # q and o, k and v
@@ -130,10 +128,9 @@ class HardwareProfile:
 
     def __post_init__(self) -> None:
         line_of_text("name", self.name, 100)
-        positive_number("hbm_gb_s", self.hbm_gb_s, 1e6)
-        positive_number("pcie_gb_s", self.pcie_gb_s, 1e6)
+        settle(self, number, "hbm_gb_s", "pcie_gb_s", least=LEAST_FIGURE, most=MOST_FIGURE)
         if self.hbm_capacity_gb is not None:
-            positive_number("hbm_capacity_gb", self.hbm_capacity_gb, 1e6)
+            settle(self, number, "hbm_capacity_gb", least=LEAST_FIGURE, most=MOST_FIGURE)
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         one_of("kv_dtype", self.kv_dtype, KV_BYTES)
-        whole_number("resident_tokens", self.resident_tokens, 10**9, least=0)
+        settle(self, whole_number, "resident_tokens", least=0, most=10**9)
         true_or_false("resident_windows", self.resident_windows)
 
 

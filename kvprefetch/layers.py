@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvprefetch.checks import line_of_text, one_of, positive_number, refusal, whole_number
+from kvprefetch.checks import line_of_text, number, one_of, refusal, settle, whole_number
 
 # Bytes a stored value. q8_0 and q4_0 are llama.cpp's blocks of 32 values and one 16-bit scale.
 WEIGHT_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
@@ -28,6 +28,7 @@ KV_BYTES = {
 MOST_LAYERS = 10_000
 MOST_WIDTH = 10_000_000  # hidden sizes, heads, vocabularies: far above any model, below overflow
 MOST_PARAMS = 10**15  # weights, or bytes of them, in one place
+LEAST_BYTES = 0.1  # of a layer's weights: below any one weight
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,18 @@ class Layer:
 
     def __post_init__(self) -> None:
         line_of_text("kind", self.kind, 40)
-        whole_number("params", self.params, MOST_PARAMS)
-        positive_number("weight_bytes", self.weight_bytes, MOST_PARAMS)
-        whole_number("kv_values", self.kv_values, MOST_WIDTH, least=0)
+        settle(self, whole_number, "params", most=MOST_PARAMS)
+        settle(self, number, "weight_bytes", least=LEAST_BYTES, most=MOST_PARAMS)
+        settle(self, whole_number, "kv_values", "experts", least=0, most=MOST_WIDTH)
         if self.window is not None:
-            whole_number("window", self.window, 10**9)
-        whole_number("experts", self.experts, MOST_WIDTH, least=0)
-        of_experts = (self.experts_per_token, self.expert_params, self.expert_bytes)
+            settle(self, whole_number, "window", most=10**9)
         if self.experts:
-            whole_number("experts_per_token", self.experts_per_token, self.experts)
-            whole_number("expert_params", self.expert_params, MOST_PARAMS)
-            positive_number("expert_bytes", self.expert_bytes, MOST_PARAMS)
-        elif any(value != 0 for value in of_experts):
+            settle(self, whole_number, "experts_per_token", most=self.experts)
+            settle(self, whole_number, "expert_params", most=MOST_PARAMS)
+            settle(self, number, "expert_bytes", least=LEAST_BYTES, most=MOST_PARAMS)
+        elif any(value != 0 for value in (self.experts_per_token, self.expert_params, self.expert_bytes)):
             raise refusal("experts", 0, "at least 1 where an expert's figures are given")
-        if self.state_bytes != 0:
-            positive_number("state_bytes", self.state_bytes, MOST_PARAMS)
+        settle(self, number, "state_bytes", least=0, most=MOST_PARAMS)
 
     @property
     def all_params(self) -> int:

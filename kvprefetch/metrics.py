@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 
 from kvprefetch.planner import SweepRow, crossover_ctx, peak_ctx, sweep_columns
 from kvprefetch.request import Request
@@ -32,7 +32,10 @@ class Metrics:
 def from_json(text: str) -> Metrics:
     """The object whose `to_json` is `text`. Raises ValueError, KeyError or TypeError on any other text."""
     read = json.loads(text)
-    return Metrics(**read | {"sweep": tuple(SweepRow(**row) for row in read["sweep"])})
+    rows = tuple(SweepRow(**row) for row in read["sweep"])
+    if not rows or not all(isinstance(value, (int, float)) for row in rows for value in astuple(row)[:-1]):
+        raise ValueError("a sweep has a row or more, of numbers")
+    return Metrics(**read | {"sweep": rows})
 
 
 def measure(request: Request) -> Metrics:

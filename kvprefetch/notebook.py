@@ -71,7 +71,7 @@ class KeyFigure:
 
 def plain(text: str) -> str:
     """`text` for Markdown, every character that could be markup or mathematics as a character reference."""
-    return "".join(c if c.isalnum() or c in " .,;:()/-+'" else f"&#{ord(c)};" for c in text)
+    return "".join(c if c.isalnum() or c in " .,;()-+'" else f"&#{ord(c)};" for c in text)
 
 
 def _formatted(value: object, spec: str) -> str:

@@ -141,6 +141,7 @@ def compare(
     Raises InputError where `ctx_len`, `batch` or `depth` is not a whole number in range.
     """
     ctx_len = whole_number("ctx_len", ctx_len, MOST_CTX)
+    batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
     steps = _steps(model, hw, np.array([ctx_len]), batch, depth, terms)
     offloaded = offloaded_bytes(model.layers, ctx_len, batch, terms)
     fetching = int((offloaded > 0).sum())
@@ -165,6 +166,7 @@ def crossover_ctx(model: ModelConfig, hw: HardwareProfile, batch: int = 1, terms
 
     Exact, for windows and resident tokens too. Raises InputError on a bad `batch`.
     """
+    _check_kinds(model, hw, terms)
     return first_reaching_ctx(model.layers, hw, whole_number("batch", batch, MOST_BATCH), terms)
 
 
@@ -177,6 +179,7 @@ def peak_ctx(
     and the on-demand step linear, so the reduction rises, then falls: one bisection finds its top there.
     In a uniform stack it lies at n* or n*-1; in others the largest of several tops can lie elsewhere.
     """
+    _check_kinds(model, hw, terms)
     windows = {layer.window for layer in model.layers if layer.window and layer.kv_values}
     # Where sum t is a thousand times sum c the reduction is below a thousandth, whatever the stack.
     end = first_reaching_ctx(model.layers, hw, batch, terms, times_compute=1000) or max(windows, default=None)
@@ -233,7 +236,7 @@ def sweep(
 
 def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
     """The contexts as ascending int64, each once. Raises InputError on none, or on one out of range."""
-    if not isinstance(contexts, Iterable) or isinstance(contexts, str):
+    if not isinstance(contexts, Iterable) or isinstance(contexts, (str, bytes)) or getattr(contexts, "ndim", 1) != 1:
         raise refusal("contexts", contexts, "several whole numbers")
     if not (isinstance(contexts, np.ndarray) and contexts.dtype.kind in "iu"):
         contexts = np.array([whole_number("contexts", ctx_len, MOST_CTX) for ctx_len in contexts], dtype=int)
@@ -260,8 +263,8 @@ def _steps(
     model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, depth: int, terms: Terms
 ) -> _Steps:
     """The one path that makes every published latency."""
-    whole_number("batch", batch, MOST_BATCH)
-    whole_number("depth", depth, MOST_DEPTH)
+    _check_kinds(model, hw, terms)
+    batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
     times = layer_times(model.layers, hw, ctx_len, batch, terms)
     beyond = first_exceeding_ctx(model.layers, hw, batch, terms)
     return _Steps(
@@ -271,3 +274,10 @@ def _steps(
         prefetch_step(times.compute, times.transfer, depth),
         np.where(ctx_len >= (np.inf if beyond is None else beyond), "pcie", "compute"),
     )
+
+
+def _check_kinds(model: ModelConfig, hw: HardwareProfile, terms: Terms) -> None:
+    """Raises InputError where one is given for another, or a name in place of what it names."""
+    for what, given, kind in (("model", model, ModelConfig), ("hw", hw, HardwareProfile), ("terms", terms, Terms)):
+        if not isinstance(given, kind):
+            raise refusal(what, given, f"a {kind.__name__}; load_model and load_hardware find one by name")

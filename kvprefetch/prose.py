@@ -1,16 +1,15 @@
 """What do the figures say in words? The sentences of a report, computed from its data.
 
-Sentences whose wording depends on the data live here, where each wording is tested; the
+Sentences whose wording depends on the data live in the package, where each wording is tested: here
+the takeaways, in `derivation` the laws with a pair's numbers, in `captions` what figures show. The
 notebook holds all other prose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
-from kvprefetch.layers import is_uniform, kv_bytes, step_weight_bytes
 from kvprefetch.planner import Comparison, Sweep
 
 if TYPE_CHECKING:
@@ -32,6 +31,29 @@ def ahead(depth: int) -> str:
     return "one layer ahead" if depth == 1 else f"{depth} layers ahead"
 
 
+def bound(comparison: Comparison) -> str:
+    """Which resource sets the pace, in words."""
+    return {"pcie": "PCIe-bound", "compute": "compute-bound"}[comparison.bound]
+
+
+def question(model_name: str, batch: int, depth: int) -> str:
+    """What is asked, and what the two policies are. `model_name` as Markdown."""
+    return (
+        f"The KV cache of {model_name} is kept in host memory, and every layer's K and V cross PCIe in each decode "
+        f"step (batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** "
+        f"fetches {ahead(depth)} while the engine computes. This page says when that helps, by how much, and where it "
+        "stops helping; section 8 checks each claim a second way."
+    )
+
+
+def inputs(model_name: str, card_name: str, figures: int) -> str:
+    """What the page rests on. Names as Markdown."""
+    return (
+        f"Two files decide everything: {model_name} as published, and {figures} figures of {card_name}, each with its "
+        "source; nothing on this page was measured here."
+    )
+
+
 def answer(peak: Comparison, longest: Comparison) -> str:
     """Does prefetch pay, where most, and what is left of it at the longest context asked for?"""
     if len(peak.compute) == 1:
@@ -49,70 +71,15 @@ def answer(peak: Comparison, longest: Comparison) -> str:
     return f"{most}; {at_longest}, hiding {100 * longest.hidden_share:.0f} % of the transfer behind compute."
 
 
-def derivation(longest: Comparison, n_star: int | None) -> str:
-    """What compute and transfer come to, and where they meet."""
-    sum_c, sum_t = 1e3 * sum(longest.compute), 1e3 * sum(longest.transfer)
-    sums = (
-        f"A step computes for {sum_c:.3f} ms at any context, and at {tokens(longest.ctx_len)} its KV is on the link "
-        f"for {sum_t:.3f} ms"
-    )
-    if n_star is None:
-        return f"{sums}; windows cap what the link carries, which never takes as long as the engine."
-    return f"{sums}; the link catches up at {tokens(n_star)}, and everything else follows."
-
-
-def weights(model: ModelConfig, hw: HardwareProfile, comparison: Comparison) -> str:
-    """From weights to compute, with this model's numbers."""
-    read = step_weight_bytes(model.layers, comparison.batch)
-    c_ms, sum_c = 1e3 * comparison.compute[0], 1e3 * sum(comparison.compute)
-    layer, megabytes = model.layers[0], read[0] / 1e6
-    if is_uniform(model.layers) and not layer.experts:
-        return (
-            f"Here: {grouped(layer.params)} weights × {read[0] / layer.params:g} bytes = {megabytes:.2f} MB, and "
-            f"{megabytes:.2f} MB / {hw.hbm_gb_s:g} GB/s = **{c_ms:.4f} ms** a layer. All {len(read)} layers hold "
-            f"{grouped(model.params)} weights and take {sum_c:.3f} ms."
-        )
-    a_layer = f"{megabytes:.2f}" if len(set(read)) == 1 else f"from {read.min() / 1e6:.2f} to {read.max() / 1e6:.2f}"
+def scope(model: ModelConfig, longest: Comparison) -> str:
+    """What one step is taken to do."""
+    sequences = "one sequence" if longest.batch == 1 else f"each of {longest.batch} sequences"
+    carried = model.kv_bytes(longest.ctx_len, longest.batch) / 1e9
     return (
-        f"Here: {len(read)} layers hold {grouped(model.params)} weights, of which one token uses "
-        f"{grouped(model.active_params)}. A step reads {read.sum() / 1e9:.3f} GB, {a_layer} MB a layer, and "
-        f"{read.sum() / 1e9:.3f} GB / {hw.hbm_gb_s:g} GB/s = **{sum_c:.3f} ms**."
+        f"One step decodes one token for {sequences}: the engine streams the weights that the step uses once, the link "
+        f"carries every layer's whole KV once ({carried:.2f} GB at {tokens(longest.ctx_len)}), and nothing else takes "
+        "time."
     )
-
-
-def cache(model: ModelConfig, hw: HardwareProfile, comparison: Comparison) -> str:
-    """From cached tokens to transfer, with this model's numbers."""
-    held = kv_bytes(model.layers, comparison.ctx_len, comparison.batch)
-    at, rate = tokens(comparison.ctx_len), f"{hw.pcie_gb_s:g} GB/s"
-    if is_uniform(model.layers):
-        a_token = kv_bytes(model.layers, 1, comparison.batch)[0]
-        return (
-            f"Here: a layer's cache grows by {grouped(a_token)} bytes a token. At {at} it is {held[0] / 1e6:.2f} MB, "
-            f"and {held[0] / 1e6:.2f} MB / {rate} = **{1e3 * comparison.transfer[0]:.4f} ms** a layer."
-        )
-    smallest, largest, total = held[held > 0].min() / 1e6, held.max() / 1e6, held.sum() / 1e6
-    return (
-        f"Here, at {at}: {(held > 0).sum()} of {len(held)} layers hold a cache, from {smallest:.2f} to {largest:.2f} "
-        f"MB a layer and {total:.2f} MB in all, and {total:.2f} MB / {rate} = "
-        f"**{1e3 * sum(comparison.transfer):.3f} ms**."
-    )
-
-
-def crossover_sums(model: ModelConfig, hw: HardwareProfile, n_star: int | None, batch: int) -> str:
-    """Where the link catches up with the engine, with this model's numbers."""
-    if n_star is None:
-        return "Here: never. Every cache is a window, and full windows cross the link faster than the engine computes."
-    sum_c = 1e3 * step_weight_bytes(model.layers, batch).sum() / (hw.hbm_gb_s * GB)
-    sum_t = 1e3 * kv_bytes(model.layers, n_star, batch).sum() / (hw.pcie_gb_s * GB)
-    return f"Here: at $n^*$ = **{n_star}** the link needs {sum_t:.4f} ms and the engine {sum_c:.4f} ms."
-
-
-def pace(n_star: int | None, peak: Comparison) -> str:
-    """Which resource sets the pace where, and where the gap is widest."""
-    widest = f"the gap to on-demand is widest, in proportion, at {tokens(peak.ctx_len)}"
-    if n_star is None:
-        return f"The engine is the bound at every context; {widest}."
-    return f"The engine is the bound below {tokens(n_star)} and the link from there on; {widest}."
 
 
 def crossover(n_star: int | None, sweep: Sweep) -> str:
@@ -128,9 +95,12 @@ def crossover(n_star: int | None, sweep: Sweep) -> str:
     return f"The link takes at least as long as the engine {where}. PCIe-bound among the swept contexts: {share}."
 
 
-def bound(comparison: Comparison) -> str:
-    """Which resource sets the pace, in words."""
-    return {"pcie": "PCIe-bound", "compute": "compute-bound"}[comparison.bound]
+def pace(n_star: int | None, peak: Comparison) -> str:
+    """Which resource sets the pace where, and where the gap is widest."""
+    widest = f"the gap to on-demand is widest, in proportion, at {tokens(peak.ctx_len)}"
+    if n_star is None:
+        return f"The engine is the bound at every context; {widest}."
+    return f"The engine is the bound below {tokens(n_star)} and the link from there on; {widest}."
 
 
 def sweep_range(sweep: Sweep) -> str:
@@ -146,68 +116,15 @@ def sweep_range(sweep: Sweep) -> str:
     )
 
 
-def depth_cost(one: Comparison, deeper: Comparison) -> str:
-    """What does more depth buy, and what does it cost?"""
-    saved = one.prefetch.total_ms - deeper.prefetch.total_ms
-    memory = (deeper.prefetch.gpu_kv_bytes - one.prefetch.gpu_kv_bytes) / 1e6
-    knob = "a speed knob here" if saved > 1e-9 * one.prefetch.total_ms else "a memory knob here, not a speed knob"
+def left_out(model: ModelConfig, hw: HardwareProfile, longest: Comparison) -> str:
+    """How large are two of the terms that first order leaves out?"""
+    kv_read = 1e3 * model.kv_bytes(longest.ctx_len, longest.batch) / (hw.hbm_gb_s * GB)
+    head = 1e3 * model.head_bytes / (hw.hbm_gb_s * GB)
     return (
-        f"From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} gets {max(0.0, saved):.2f} ms "
-        f"shorter and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
+        f"At {tokens(longest.ctx_len)} two omitted terms would add to the engine's time at least {kv_read:.2f} ms "
+        f"(attention reading the KV from HBM) and {head:.2f} ms (the LM head), on top of {sum_c(longest):.2f} ms for "
+        "the weights."
     )
-
-
-def knobs(ways: Sequence[Comparison]) -> str:
-    """Which of the ways shortens the step most, and at what cost in GPU memory? The first is where one starts."""
-    start, *others = ways
-    best = min(others, key=lambda way: way.prefetch.total_ms)
-    saved = start.prefetch.total_ms - best.prefetch.total_ms
-    if saved <= 1e-9 * start.prefetch.total_ms:
-        return "None of these shortens the step at this context: its pace is set elsewhere."
-    name = "keeping the windows on the GPU" if best.ondemand.resident_bytes else f"depth {best.depth}"
-    more = (best.prefetch.gpu_kv_bytes - start.prefetch.gpu_kv_bytes) / 1e6
-    return f"The strongest of these is {name}: {saved:.2f} ms shorter for {more:.1f} MB of GPU memory more."
-
-
-def depth_caption(by_depth: Sequence[Sequence[Comparison]]) -> str:
-    """What to see in the charts over depth."""
-    if any(row[0].prefetch.total_ms > row[-1].prefetch.total_ms * (1 + 1e-9) for row in by_depth):
-        return (
-            "More depth shortens the step where a long transfer can start earlier (above), and adds KV blocks (below)."
-        )
-    return "More depth leaves the step where it is (above) and only adds KV blocks on the GPU (below)."
-
-
-def latency_alt(lines: Sweep, peak: Comparison) -> str:
-    """What the latency and reduction charts show, for those who cannot see them."""
-    return (
-        f"Two charts over context, {lines.ctx_len[0]} to {tokens(lines.ctx_len[-1])}. Above, the on-demand step rises "
-        f"from {lines.ondemand_ms[0]:.2f} to {lines.ondemand_ms[-1]:.2f} ms and the prefetch step from "
-        f"{lines.prefetch_ms[0]:.2f} to {lines.prefetch_ms[-1]:.2f} ms. Below, the reduction peaks at "
-        f"{peak.reduction_pct:.1f} % at {tokens(peak.ctx_len)} and ends at {lines.reduction_pct[-1]:.1f} %."
-    )
-
-
-def timeline_alt(*comparisons: Comparison) -> str:
-    """What the timelines show, for those who cannot see them."""
-    parts = [
-        f"at {tokens(each.ctx_len)} ({bound(each)}) the transfers take {1e3 * sum(each.transfer):.2f} ms in all, the "
-        f"computation {1e3 * sum(each.compute):.2f} ms, and the step {each.ondemand.total_ms:.2f} ms on demand, "
-        f"{each.prefetch.total_ms:.2f} ms with prefetch"
-        for each in comparisons
-    ]
-    return f"Timelines of the first layers on link and engine: {'; '.join(parts)}."
-
-
-def depth_alt(by_depth: Sequence[Sequence[Comparison]]) -> str:
-    """What the charts over depth show, for those who cannot see them; a row of comparisons a context."""
-    parts = [
-        f"at {tokens(row[0].ctx_len)} from {row[0].prefetch.total_ms:.2f} to {row[-1].prefetch.total_ms:.2f} ms "
-        f"and from {row[0].prefetch.gpu_kv_bytes / 1e6:.1f} to {row[-1].prefetch.gpu_kv_bytes / 1e6:.1f} MB"
-        for row in by_depth
-    ]
-    first, last = by_depth[0][0].depth, by_depth[0][-1].depth
-    return f"Prefetch step and KV blocks on the GPU, from depth {first} to {last}: {'; '.join(parts)}."
 
 
 def checks(results: tuple[Check, ...]) -> str:
@@ -216,3 +133,13 @@ def checks(results: tuple[Check, ...]) -> str:
     if failed:
         return f"{len(failed)} of {len(results)} checks fail: {'; '.join(failed)}."
     return f"All {len(results)} checks hold: each figure was worked out a second way and agrees."
+
+
+def sum_c(comparison: Comparison) -> float:
+    """Milliseconds that the engine computes."""
+    return 1e3 * sum(comparison.compute)
+
+
+def sum_t(comparison: Comparison) -> float:
+    """Milliseconds that the link carries."""
+    return 1e3 * sum(comparison.transfer)

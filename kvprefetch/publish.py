@@ -57,10 +57,10 @@ def up_to_date(request: Request) -> bool:
     """Whether the published report is whole and made from today's inputs."""
     here = folder(request)
     try:
-        recorded = (here / DIGEST).read_text()
+        recorded = (here / DIGEST).read_bytes()
     except OSError:
         return False
-    return all((here / name).is_file() for name in ARTEFACTS) and recorded.strip() == inputs_digest(request)
+    return all((here / name).is_file() for name in ARTEFACTS) and recorded == inputs_digest(request).encode()
 
 
 def building(request: Request) -> AbstractContextManager[None]:
@@ -95,7 +95,10 @@ def publish(request: Request, artefacts: Mapping[str, bytes], digest: str) -> No
             for name, content in {**artefacts, DIGEST: digest.encode()}.items():
                 (new / name).write_bytes(content)
             here.mkdir(exist_ok=True)
-            shutil.copytree(here, old)
+            old.mkdir()
+            for name in (*ARTEFACTS, DIGEST):
+                if (here / name).is_file():
+                    shutil.copy2(here / name, old)
             _swap(here, new, old)
 
 
@@ -104,8 +107,11 @@ def publish_index(render: Callable[[Sequence[Published]], str]) -> None:
     reports = workspace() / "reports"
     with _writing("reports/index.html"), _locked("index.html"):
         new = reports / ".new-index.html"
-        new.write_text(render(list(_whole_reports())), encoding="utf-8")
-        os.replace(new, reports / "index.html")
+        try:
+            new.write_text(render(list(_whole_reports())), encoding="utf-8")
+            os.replace(new, reports / "index.html")
+        finally:
+            new.unlink(missing_ok=True)
 
 
 def _whole_reports() -> Iterator[Published]:
@@ -138,4 +144,4 @@ def _writing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{what}: cannot be written: {error.strerror}") from None
+        raise InputError(f"{what}: cannot be written: {error.strerror or error}") from None

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.utils import run_sync
+from nbclient.exceptions import CellTimeoutError
 from nbformat import NotebookNode
 from papermill import PapermillExecutionError, execute_notebook
-from traitlets.config import Config
 
 from kvprefetch.catalog import HARDWARE, MODELS, keep
 from kvprefetch.checks import InputError
@@ -26,7 +28,9 @@ from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
 from kvprefetch.publish import building, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.request import Request
+from kvprefetch.stops import undisturbed
 
+OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
 
 
@@ -63,8 +67,9 @@ def _make(request: Request) -> None:
         "metrics.json": _printed(executed, "metrics").encode(),
         "before_after.png": _attached_png(executed),
     }
-    publish(request, artefacts, digest)
-    publish_index(index_page)
+    with undisturbed():
+        publish(request, artefacts, digest)
+        publish_index(index_page)
 
 
 def run(request: Request, progress_bar: bool = True) -> NotebookNode:
@@ -73,7 +78,7 @@ def run(request: Request, progress_bar: bool = True) -> NotebookNode:
     failed = workspace() / ".cache" / "failed" / f"{request.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
-    with kernel_settings() as settings:
+    with kernel() as manager:
         try:
             executed = execute_notebook(
                 source,
@@ -84,17 +89,15 @@ def run(request: Request, progress_bar: bool = True) -> NotebookNode:
                 kernel_name="python3",
                 execution_timeout=CELL_TIMEOUT,
                 record_timing=False,
-                shutdown_kernel="immediate",
-                resources={"metadata": {"path": str(workspace())}},
-                config=settings,
+                km=manager,
             )
         except PapermillExecutionError as error:
-            cell = next(cell.id for cell in source.cells if cell.source == error.source)
+            cell = next((cell.id for cell in source.cells if cell.source == error.source), "parameters")
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
             raise ReportError(
                 f"{request.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}"
             ) from None
-        except (DeadKernelError, CellTimeoutError) as error:
+        except (RuntimeError, CellTimeoutError) as error:  # the kernel died, at its start too, or a cell took too long
             raise ReportError(f"{request.folder}: {str(error).splitlines()[0]}") from None
     failed.unlink()
     unrun = [cell.id for cell in executed.cells if cell.cell_type == "code" and not cell.execution_count]
@@ -111,7 +114,9 @@ def working_copy(request: Request) -> Path:
         keep(HARDWARE, request.hw)
         copy.parent.mkdir(parents=True, exist_ok=True)
         prepared = execute_notebook(template(), None, parameters=request.parameters, prepare_only=True)
-        nbformat.write(_without_traces(prepared), copy)
+        new = copy.with_suffix(".new")
+        nbformat.write(_without_traces(prepared), new)
+        os.replace(new, copy)
     return copy
 
 
@@ -135,29 +140,34 @@ def _without_traces(executed: NotebookNode) -> NotebookNode:
 
 
 @contextmanager
-def kernel_settings() -> Iterator[Config]:
-    """The environment and the transport of a kernel that nothing of the user's can change.
+def kernel() -> Iterator[AsyncKernelManager]:
+    """A running kernel that nothing of the user's can change, gone with the last trace of it when the block is left.
 
-    Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds
-    this checkout's package first.
+    Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds this
+    checkout's package first. It is talked to over files, not TCP: no ports that two kernels could both pick.
     """
-    before = dict(os.environ)
-    for name in before:
-        if name.startswith(("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")):
-            del os.environ[name]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
     # A short path, because that of a socket has at most some 100 bytes.
     with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir="/tmp") as scratch:
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.environ["IPYTHONDIR"] = f"{scratch}/ipython"
-        os.environ["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
+        environment["PYTHONHASHSEED"] = "0"
+        environment["IPYTHONDIR"] = f"{scratch}/ipython"
+        environment["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
         if IN_CHECKOUT:
-            os.environ["PYTHONPATH"] = str(workspace())
+            environment["PYTHONPATH"] = str(workspace())
+        manager = AsyncKernelManager(
+            kernel_name="python3",
+            kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this interpreter's own, whatever others are found
+            transport="ipc",
+            ip=f"{scratch}/k",
+            connection_file=f"{scratch}/connection.json",
+        )
+        with undisturbed():  # a kernel half started could not be stopped
+            run_sync(manager.start_kernel)(cwd=str(workspace()), env=environment)
         try:
-            # Over files, not TCP: no ports that two kernels could both pick, and no warning about them.
-            yield Config(KernelManager={"transport": "ipc", "ip": f"{scratch}/k"})
+            yield manager
         finally:
-            os.environ.clear()
-            os.environ.update(before)
+            with undisturbed():
+                run_sync(manager.shutdown_kernel)(now=True)
 
 
 def _outputs(executed: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:

@@ -6,11 +6,12 @@ import hashlib
 from dataclasses import dataclass, fields
 
 from kvprefetch.catalog import CatalogEntry
-from kvprefetch.checks import refusal, whole_number
+from kvprefetch.checks import refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.planner import DEFAULT_CONTEXTS, MOST_BATCH, MOST_CTX, contexts_in_order, crossover_ctx
-from kvprefetch.schedule import MOST_DEPTH
 
+MOST_DEPTH = 1_000  # a report also looks at the depths beyond
+MOST_CROSSOVER = MOST_CTX // 4  # and at contexts beyond the crossover
 MOST_CONTEXTS = 100  # rows of a table that is still read
 MOST_SUFFIX = 60  # characters of a folder's name that spell parameters
 
@@ -26,16 +27,17 @@ class Request:
     depth: int = 1
 
     def __post_init__(self) -> None:
-        whole_number("batch", self.batch, MOST_BATCH)
-        whole_number("depth", self.depth, MOST_DEPTH)
+        settle(self, whole_number, "batch", most=MOST_BATCH)
+        settle(self, whole_number, "depth", most=MOST_DEPTH)
         object.__setattr__(self, "contexts", tuple(contexts_in_order(self.contexts).tolist()))
         if len(self.contexts) > MOST_CONTEXTS:
             raise refusal("contexts", f"{len(self.contexts)} of them", f"at most {MOST_CONTEXTS}")
         if not any(layer.kv_values for layer in self.model.config.layers):
             raise refusal("model", "layers that cache nothing", "a model with a KV cache to offload")
         crossover = crossover_ctx(self.model.config, self.hw.config, self.batch)
-        if crossover is not None and crossover > MOST_CTX:
-            raise refusal("pcie_gb_s over hbm_gb_s", f"a crossover of {crossover} tokens", f"one of at most {MOST_CTX}")
+        if crossover is not None and crossover > MOST_CROSSOVER:
+            accepted = f"a pair whose crossover is at most {MOST_CROSSOVER} tokens"
+            raise refusal("model and hw", f"a crossover of {crossover} tokens", accepted)
 
     @property
     def folder(self) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from kvprefetch.checks import refusal, whole_number
 
 MOST_DEPTH = 10_000
+MOST_SECONDS = 1e100  # of one layer: sums stay finite
 ROWS_AT_ONCE = 4096  # of a long sweep: few enough that the working arrays stay in cache
 
 
@@ -145,10 +146,21 @@ def _timeline(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> Time
 
 def _times(compute: np.ndarray, transfer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both as float arrays of one shape (..., L), every time finite and not negative."""
-    arrays = [np.asarray(times, dtype=float) for times in (compute, transfer)]
-    for name, times in zip(("compute", "transfer"), arrays, strict=True):
-        if not times.ndim or not times.size or not (times.min() >= 0 and times.max() < np.inf):
-            raise refusal(name, times, "an array (..., L) of finite seconds, none negative")
-    if arrays[0].shape[-1] != arrays[1].shape[-1]:
-        raise refusal("transfer", f"{arrays[1].shape[-1]} layers", f"as many as compute has, {arrays[0].shape[-1]}")
-    return tuple(np.broadcast_arrays(*arrays))
+    c, t = _seconds("compute", compute), _seconds("transfer", transfer)
+    if c.shape[-1] != t.shape[-1]:
+        raise refusal("transfer", f"{t.shape[-1]} layers", f"as many as compute has, {c.shape[-1]}")
+    try:
+        return tuple(np.broadcast_arrays(c, t))
+    except ValueError:
+        raise refusal("transfer", f"shape {t.shape}", f"one that broadcasts with compute's, {c.shape}") from None
+
+
+def _seconds(what: str, times: np.ndarray) -> np.ndarray:
+    accepted = f"an array (..., L) of seconds from 0 to {MOST_SECONDS:g}"
+    try:
+        array = np.asarray(times, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal(what, times, accepted) from None
+    if not array.ndim or not array.size or not (array.min() >= 0 and array.max() <= MOST_SECONDS):
+        raise refusal(what, times, accepted)
+    return array

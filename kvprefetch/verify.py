@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from kvprefetch.configs import HardwareProfile, ModelConfig
-from kvprefetch.layers import is_uniform, step_weight_bytes
+from kvprefetch.layers import KV_BYTES, is_uniform, step_weight_bytes
 from kvprefetch.planner import contexts_in_order, crossover_ctx, peak_ctx
 from kvprefetch.roofline import layer_times
 from kvprefetch.schedule import ondemand_step, prefetch_step, uniform_prefetch_step
@@ -69,10 +69,12 @@ def _equal(claim: str, other: Iterable[float], prefetch: np.ndarray) -> Check:
 def _crossover_is_first(model: ModelConfig, hw: HardwareProfile, batch: int) -> Check:
     """In rationals: the link is short of the engine's time at n*-1 and not at n*."""
     crossover = crossover_ctx(model, hw, batch)
-    sum_c = Fraction(float(step_weight_bytes(model.layers, batch).sum())) / Fraction(str(hw.hbm_gb_s))
+    weights = sum(Fraction(float(each)) for each in step_weight_bytes(model.layers, batch))
+    sum_c = weights / Fraction(str(hw.hbm_gb_s))
 
     def ratio(ctx_len: int) -> Fraction:
-        return Fraction(model.kv_bytes(ctx_len, batch) if ctx_len else 0.0) / Fraction(str(hw.pcie_gb_s)) / sum_c
+        values = sum(layer.kv_values * min(ctx_len, layer.window or ctx_len) for layer in model.layers)
+        return batch * values * Fraction(KV_BYTES["fp16"]) / Fraction(str(hw.pcie_gb_s)) / sum_c
 
     if crossover is None:
         longest = max(layer.window for layer in model.layers if layer.window)
@@ -80,9 +82,9 @@ def _crossover_is_first(model: ModelConfig, hw: HardwareProfile, batch: int) -> 
         return Check("sum t / sum c with every window full", f"{float(full):.6f}", "below 1", full < 1)
     before, at = ratio(crossover - 1), ratio(crossover)
     return Check(
-        "sum t / sum c at n*-1 and at n*, in exact rationals",
-        f"{float(before):.6f}, {float(at):.6f}",
-        "below 1, then at least 1",
+        "sum t / sum c - 1 at n*-1 and at n*, in exact rationals",
+        f"{float(before - 1):+.2e}, {float(at - 1):+.2e}",
+        "below 0, then at least 0",
         before < 1 <= at,
     )
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from kvprefetch.catalog import HARDWARE, MODELS, find
 from kvprefetch.html.exporter import ReportExporter
-from kvprefetch.report import kernel_settings, run, template
+from kvprefetch.report import kernel, run, template
 from kvprefetch.request import Request
 from kvprefetch.roofline import layer_times
 from kvprefetch.schedule import prefetch_step, uniform_prefetch_step
@@ -59,15 +59,8 @@ def floor_notebook() -> nbformat.NotebookNode:
 
 
 def floor_report() -> None:
-    with kernel_settings() as settings:
-        executed = execute_notebook(
-            floor_notebook(),
-            None,
-            progress_bar=False,
-            kernel_name="python3",
-            shutdown_kernel="immediate",
-            config=settings,
-        )
+    with kernel() as manager:
+        executed = execute_notebook(floor_notebook(), None, progress_bar=False, kernel_name="python3", km=manager)
     ReportExporter().from_notebook_node(executed)
 
 

@@ -8,9 +8,6 @@ import nbformat
 import pytest
 from conftest import ROOT
 from nbclient import NotebookClient
-from traitlets.config import Config
-
-from kvprefetch.report import kernel_settings
 
 
 def printed_metrics(notebook):
@@ -24,10 +21,7 @@ def reference(folder):
 
 def test_the_notebook_runs_with_its_defaults_under_plain_nbclient_in_its_own_folder():
     notebook = nbformat.read(ROOT / "notebooks" / "report.ipynb", as_version=4)
-    with kernel_settings() as settings:
-        NotebookClient(
-            notebook, resources={"metadata": {"path": str(ROOT / "notebooks")}}, config=Config(settings)
-        ).execute()
+    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT / "notebooks")}}).execute()
     assert printed_metrics(notebook) == reference("llama3-8b--a100")
 
 

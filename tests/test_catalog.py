@@ -7,6 +7,7 @@ import yaml
 
 from kvprefetch import InputError, Layer, load_hardware, load_model
 from kvprefetch.catalog import HARDWARE, MODELS, MOST_BYTES, find, keep, short_names
+from kvprefetch.plainyaml import mapping
 
 MODEL = {
     "name": "Mine",
@@ -101,11 +102,11 @@ def test_a_catalogue_entry_is_not_copied(tmp_path, monkeypatch):
         ("a\nb", r"model: got 'a\\nb'; accepted: one line of text"),
         ("$(shell id)", "model: got"),
         ("..", "model: got '..'"),
-        ("../llama3-8b", "model ../llama3-8b: path: got 'no such file'; accepted: a YAML file"),
+        ("../llama3-8b", "model ../llama3-8b: path: got 'no such file'; accepted: a file"),
         ("./", "model ./: path: got 'a folder'"),
         ("nowhere.yaml", "model nowhere.yaml: path: got 'no such file'"),
         ("a\0b.yaml", "model: got"),
-        ("/dev/null", "path: got 'no such file'"),
+        ("/dev/null", "path: got 'not a file'"),
         ("x" * 5000, "model: got"),
     ],
 )
@@ -125,9 +126,18 @@ bomb = b"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"
         (b"\x00\x01\xff\xfe binary", "not readable; accepted: plain YAML"),
         (b"name: [unclosed\n", "not readable in line 2"),
         (b"name: 'x'\nname: 'y'\n", "not readable in line 2: the key 'name' twice"),
-        (b"!!python/object/apply:os.system ['true']\n", "not readable in line 1: could not determine a constructor"),
-        (bomb, "not readable in line 2: an alias"),
+        (
+            b"!!python/object/apply:os.system ['true']\n",
+            "not readable in line 1: the tag 'tag:yaml.org,2002:python/object/apply:os.system'",
+        ),
+        (bomb, "not readable in line 1: the anchor 'a'"),
         (b"[" * 5000, "not readable"),
+        (b"a: &a 1\n", "not readable in line 1: the anchor 'a'"),
+        (b"num_hidden_layers: !!int ''\n", "not readable in line 1: the tag"),
+        (b"name: !!timestamp x\n", "not readable in line 1: the tag"),
+        (b"x: !!str 5\n", "not readable in line 1: the tag"),
+        ("name: é".encode("utf-16"), "not readable; accepted: plain YAML: UTF-8"),
+        (b"name: [" + b"9" * 5000 + b"]", "not readable; accepted: plain YAML"),
         (b"hidden_size: " + b"9" * 5000, "not readable; accepted"),
         (b"# " + b"x" * MOST_BYTES, "size: got 'a larger file'; accepted: at most"),
         ({**MODEL, "hiden_size": 1}, r"key: got 'hiden_size'; accepted: .*. Did you mean hidden_size\?"),
@@ -148,9 +158,39 @@ def test_a_model_file_that_is_wrong_is_refused_with_file_and_key(write, content,
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", 12),
+        ("-3", -3),
+        ("1.5", 1.5),
+        ("1.0e+3", 1000.0),
+        ("true", True),
+        ("null", None),
+        ("010", "010"),
+        ("1:30", "1:30"),
+        ("1_0", "1_0"),
+        ("0x10", "0x10"),
+        ("1e3", "1e3"),
+        ("yes", "yes"),
+        ("2024-01-01", "2024-01-01"),
+        ("'12'", "12"),
+    ],
+)
+def test_values_are_what_they_look_like(text, value):
+    assert mapping(f"x: {text}".encode()) == {"x": value}
+
+
+def test_a_path_that_cannot_be_looked_up_is_one_line():
+    with pytest.raises(InputError, match="cannot be read: File name too long"):
+        find(MODELS, f"./{'a' * 300}.yaml")
+    with pytest.raises(InputError, match="a path, or one of"):
+        find(MODELS, "a" * 300)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hbm_gb_s": "2039e9"}, "hbm_gb_s: got '2039e9'; accepted: a number above 0"),
+        ({"hbm_gb_s": "2039e9"}, "hbm_gb_s: got '2039e9'; accepted: a number from 0.001 to 1e.06"),
         ({"pcie_gb_s": float("nan")}, "pcie_gb_s: got nan"),
         ({"pcie_gb_s": float("inf")}, "pcie_gb_s: got inf"),
         ({"pcie_gb_s": 0}, "pcie_gb_s: got 0"),

@@ -108,7 +108,7 @@ def test_a_model_that_cannot_be_is_refused(change, message):
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, "2039e9", True, [25], 1e9])
 def test_a_figure_that_is_no_positive_number_is_refused(figure, value):
     HardwareProfile(**CARD, hbm_capacity_gb=80.0)
-    with pytest.raises(InputError, match=f"{figure}: got .*; accepted: a number above 0, at most 1e.06"):
+    with pytest.raises(InputError, match=f"{figure}: got .*; accepted: a number from 0.001 to 1e.06"):
         HardwareProfile(**{**CARD, figure: value})
 
 
@@ -186,7 +186,7 @@ def test_kv_bytes_grow_with_context_and_batch_and_are_linear_below_every_window(
     [
         ({"kind": ""}, "kind: got ''; accepted: one line of text"),
         ({"params": 0}, "params: got 0; accepted: a whole number from 1 to"),
-        ({"weight_bytes": 0}, "weight_bytes: got 0; accepted: a number above 0"),
+        ({"weight_bytes": 0}, "weight_bytes: got 0; accepted: a number from 0.1"),
         ({"weight_bytes": math.nan}, "weight_bytes: got nan"),
         ({"kv_values": -1}, "kv_values: got -1; accepted: a whole number from 0 to"),
         ({"kv_values": 1.5}, "kv_values: got 1.5"),
@@ -223,3 +223,21 @@ def test_a_layer_that_cannot_be_is_refused(change, message):
 def test_a_given_stack_that_cannot_be_is_refused(change, message):
     with pytest.raises(InputError, match=message):
         ModelConfig(**{**GIVEN, "layers": (FULL,), **change})
+
+
+def test_figures_of_narrow_types_are_kept_as_plain_numbers():
+    narrow = {name: np.int32(value) if isinstance(value, int) else value for name, value in SMALL.items()}
+    wide = {**narrow, "hidden_size": np.int32(16384), "intermediate_size": np.int32(53248)}
+    assert type(ModelConfig(**narrow).hidden_size) is int
+    assert (
+        ModelConfig(**wide).params == ModelConfig(**{**SMALL, "hidden_size": 16384, "intermediate_size": 53248}).params
+    )
+    card = HardwareProfile("card", np.float16(100), np.float16(25))
+    assert (type(card.hbm_gb_s), card.hbm_gb_s) == (float, 100.0)
+
+
+def test_a_refusal_is_one_line_whatever_was_given():
+    for name in (np.ones((3, 3)), "a\nb", [10**6000]):
+        with pytest.raises(InputError) as refused:
+            ModelConfig(**{**SMALL, "name": name})
+        assert "\n" not in str(refused.value)

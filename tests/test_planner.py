@@ -22,6 +22,7 @@ from kvprefetch.configs import Terms
 from kvprefetch.planner import DEFAULT_CONTEXTS, SweepRow, contexts_in_order, sweep_columns
 from kvprefetch.roofline import layer_times
 from kvprefetch.simulation import simulated_step
+from kvprefetch.verify import verify
 
 ROUNDING = 1e-12
 
@@ -229,6 +230,9 @@ def test_contexts_are_put_in_order_and_each_is_kept_once():
         (np.array([0, 5]), "contexts: got "),
         (np.array([1.0]), "contexts: got "),
         ("512", "contexts: got '512'; accepted: several whole numbers"),
+        (b"ab", "contexts: got b'ab'"),
+        (np.array(5), "contexts: got"),
+        (np.array([[5]]), "contexts: got"),
         (512, "contexts: got 512; accepted: several whole numbers"),
     ],
 )
@@ -261,3 +265,29 @@ def test_figures_of_any_real_type_are_taken_by_their_decimal_text():
     ):
         assert crossover_ctx(LLAMA3_8B, hw) == crossover_ctx(LLAMA3_8B, exact)
         assert compare(LLAMA3_8B, hw, 4096).prefetch == compare(LLAMA3_8B, exact, 4096).prefetch
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "terms", "message"),
+    [
+        ("llama3-8b", A100_PCIE, Terms(), "model: got 'llama3-8b'; accepted: a ModelConfig; load_model"),
+        (LLAMA3_8B, "a100", Terms(), "hw: got 'a100'; accepted: a HardwareProfile"),
+        (A100_PCIE, LLAMA3_8B, Terms(), "model: got HardwareProfile"),
+        (LLAMA3_8B, A100_PCIE, None, "terms: got None; accepted: a Terms"),
+    ],
+)
+def test_one_given_for_another_is_refused(model, hw, terms, message):
+    for ask in (
+        lambda: compare(model, hw, 512, terms=terms),
+        lambda: crossover_ctx(model, hw, terms=terms),
+        lambda: peak_ctx(model, hw, terms=terms),
+        lambda: sweep_columns(model, hw, [512], terms=terms),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask()
+
+
+def test_an_exact_tie_beyond_the_precision_of_doubles_is_found_and_verified():
+    model = ModelConfig("tie", 3137, 4992383, 1213, 3777282, 10, head_dim=1557)
+    hw = HardwareProfile("tie", 100, 100)
+    assert all(check.holds for check in verify(model, hw, [512, crossover_ctx(model, hw)]))

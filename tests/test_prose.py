@@ -5,7 +5,18 @@ from dataclasses import replace
 import pytest
 from stacks import INTERLEAVED_24, INTERLEAVED_62, WINDOWS_ALONE
 
-from kvprefetch import A100_PCIE, LLAMA3_8B, RTX4090, HardwareProfile, Layer, ModelConfig, compare, prose
+from kvprefetch import (
+    A100_PCIE,
+    LLAMA3_8B,
+    RTX4090,
+    HardwareProfile,
+    Layer,
+    ModelConfig,
+    captions,
+    compare,
+    derivation,
+    prose,
+)
 from kvprefetch.configs import Terms
 from kvprefetch.planner import sweep_columns
 from kvprefetch.verify import Check
@@ -83,11 +94,13 @@ def at_depths(model, ctx_len, *depths):
 
 
 def test_the_cost_of_depth():
-    assert prose.depth_cost(*at_depths(LLAMA3_8B, 4096, 1, 2)) == (
-        "From depth 1 to 2 the step at 4096 tokens gets 0.00 ms shorter and the KV blocks on the GPU grow by 16.8 MB: "
+    assert derivation.depth_cost(*at_depths(LLAMA3_8B, 4096, 1, 2)) == (
+        "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
+        "resource busy without a gap, and no number of further buffers makes it faster. From depth 1 to 2 the step at "
+        "4096 tokens gets 0.00 ms shorter and the KV blocks on the GPU grow by 16.8 MB: "
         "depth is a memory knob here, not a speed knob."
     )
-    assert prose.depth_cost(*at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
+    assert derivation.depth_cost(*at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
         "From depth 1 to 2 the step at 8192 tokens gets 3.40 ms shorter and the KV blocks on the GPU grow by 67.1 MB: "
         "depth is a speed knob here."
     )
@@ -96,16 +109,20 @@ def test_the_cost_of_depth():
 def test_the_strongest_knob():
     deeper = at_depths(INTERLEAVED_62, 8192, 1, 2)
     resident = compare(INTERLEAVED_62, A100_PCIE, 8192, terms=Terms(resident_windows=True))
-    assert prose.knobs(deeper) == "The strongest of these is depth 2: 3.40 ms shorter for 67.1 MB of GPU memory more."
-    assert prose.knobs([*deeper, resident]) == (
-        "The strongest of these is keeping the windows on the GPU: 20.18 ms shorter for 436.2 MB of GPU memory more."
+    assert (
+        derivation.knobs(deeper) == "The strongest of these is depth 2: 3.40 ms shorter for 67.1 MB of GPU memory more."
     )
-    assert prose.knobs(at_depths(INTERLEAVED_62, 8192, 3, 4)).startswith("None of these shortens the step")
+    assert derivation.knobs([*deeper, resident]) == (
+        "The strongest of these is windows resident: 20.18 ms shorter for 436.2 MB of GPU memory more."
+    )
+    assert derivation.knobs(at_depths(INTERLEAVED_62, 8192, 3, 4)).startswith("None of these shortens the step")
 
 
 def test_the_caption_over_depth():
-    assert prose.depth_caption([at_depths(LLAMA3_8B, 4096, 1, 2)]).startswith("More depth leaves the step where it is")
-    assert prose.depth_caption([at_depths(INTERLEAVED_62, 8192, 1, 2)]).startswith("More depth shortens the step")
+    assert captions.depth_caption([at_depths(LLAMA3_8B, 4096, 1, 2)]).startswith(
+        "More depth leaves the step where it is"
+    )
+    assert captions.depth_caption([at_depths(INTERLEAVED_62, 8192, 1, 2)]).startswith("More depth shortens the step")
 
 
 MOE = ModelConfig(
@@ -144,15 +161,18 @@ MOE = ModelConfig(
 )
 def test_weights_and_cache_with_the_models_numbers(model, weights, cache):
     comparison = compare(model, A100_PCIE, 1024)
-    assert prose.weights(model, A100_PCIE, comparison).replace("\u202f", " ") == weights
-    assert prose.cache(model, A100_PCIE, comparison).replace("\u202f", " ") == cache
+    law, _, numbers = derivation.weights(model, A100_PCIE, comparison).replace("\u202f", " ").rpartition("Here: ")
+    assert (law == derivation.DENSE_LAW, f"Here: {numbers}") == (model is LLAMA3_8B, weights)
+    assert derivation.cache(model, A100_PCIE, comparison).replace("\u202f", " ") == cache
 
 
 def test_a_link_that_is_never_the_bound():
     comparison = compare(WINDOWS_ALONE, FAST_LINK, 1024)
     assert prose.tokens(None) == "never"
-    assert "windows cap what the link carries" in prose.derivation(comparison, None)
-    assert prose.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith("Here: never. Every cache is a window")
+    assert "windows cap what the link carries" in derivation.summary(comparison, None)
+    assert derivation.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith(
+        "Here: never. Every cache is a window"
+    )
     assert prose.pace(None, comparison).startswith("The engine is the bound at every context; the gap")
     never = prose.crossover(None, sweep_columns(WINDOWS_ALONE, FAST_LINK, [512]))
     assert never == "The link never takes as long as the engine: windows cap what it carries."
@@ -160,15 +180,49 @@ def test_a_link_that_is_never_the_bound():
 
 def test_a_link_that_catches_up():
     comparison = compare(LLAMA3_8B, A100_PCIE, 1024)
-    assert prose.derivation(comparison, 1306).endswith(
+    assert derivation.summary(comparison, 1306).endswith(
         "the link catches up at 1306 tokens, and everything else follows."
     )
-    assert prose.crossover_sums(LLAMA3_8B, A100_PCIE, 1306, 1) == (
-        "Here: at $n^*$ = **1306** the link needs 6.8472 ms and the engine 6.8458 ms."
+    assert derivation.crossover_sums(LLAMA3_8B, A100_PCIE, 1306, 1).endswith(
+        r"\right\rceil$$"
+        "\n\nHere: at $n^*$ = **1306** the link needs 6.8472 ms and the engine 6.8458 ms."
     )
     assert prose.pace(1306, comparison) == (
         "The engine is the bound below 1306 tokens and the link from there on; the gap to on-demand is widest, in "
         "proportion, at 1024 tokens."
+    )
+
+
+def test_the_makespan_has_its_closed_form_in_a_stack_of_equal_layers_alone():
+    equal, unlike = compare(LLAMA3_8B, A100_PCIE, 32768), compare(INTERLEAVED_24, A100_PCIE, 4096)
+    assert "Here, at 32768 tokens: 5.3687 + 31 × 5.3687 + 0.2139 ms. The prefetch step" in derivation.makespan(equal)
+    assert derivation.makespan(unlike) == (
+        "The prefetch step at 4096 tokens is **5.521 ms**, between the bounds 4.152 and 7.120 ms. The engine stalls "
+        "for 2.553 ms of it, and prefetch hides 38.5 % of the transfer."
+    )
+    assert derivation.ondemand(unlike) == "Here, at 4096 tokens: 2.968 + 4.152 ms = **7.120 ms**."
+
+
+def test_the_benefit_has_a_law_in_a_stack_of_equal_layers_alone():
+    equal = derivation.benefit(compare(LLAMA3_8B, A100_PCIE, 1306))
+    assert equal.startswith("### Why the benefit rises, peaks, and falls")
+    assert equal.endswith("Here: (32 − 1) / (2 × 32) = 48.438 %, and the best whole context, 1306, reaches 48.433 %.")
+    unlike = derivation.benefit(compare(INTERLEAVED_24, A100_PCIE, 1510))
+    assert unlike.startswith("### Where the benefit is largest")
+    assert unlike.endswith("; the sums call it compute-bound, and the engine stalls there for 0.011 ms.")
+
+
+def test_question_inputs_scope_and_what_is_left_out():
+    one = compare(LLAMA3_8B, A100_PCIE, 32768)
+    many = compare(LLAMA3_8B, A100_PCIE, 32768, batch=4, depth=2)
+    assert "(batch 4)" in prose.question("M", 4, 2) and "fetches 2 layers ahead while" in prose.question("M", 4, 2)
+    assert prose.inputs("M", "C", 3).startswith("Two files decide everything: M as published, and 3 figures of C")
+    assert prose.scope(LLAMA3_8B, one).startswith("One step decodes one token for one sequence: ")
+    assert "for each of 4 sequences: " in prose.scope(LLAMA3_8B, many)
+    assert "(17.18 GB at 32768 tokens)" in prose.scope(LLAMA3_8B, many)
+    assert prose.left_out(LLAMA3_8B, A100_PCIE, one) == (
+        "At 32768 tokens two omitted terms would add to the engine's time at least 2.11 ms (attention reading the KV "
+        "from HBM) and 0.52 ms (the LM head), on top of 6.85 ms for the weights."
     )
 
 
@@ -194,7 +248,7 @@ def test_checks_that_hold_and_checks_that_fail():
 def test_alt_texts_tell_the_charts_numbers():
     lines = sweep_columns(LLAMA3_8B, A100_PCIE, [512, 1306, 32768])
     peak = compare(LLAMA3_8B, A100_PCIE, 1306)
-    assert "peaks at 48.4 % at 1306 tokens and ends at 3.7 %" in prose.latency_alt(lines, peak)
-    assert "at 1306 tokens (PCIe-bound)" in prose.timeline_alt(peak)
+    assert "peaks at 48.4 % at 1306 tokens and ends at 3.7 %" in captions.latency_alt(lines, peak)
+    assert "at 1306 tokens (PCIe-bound)" in captions.timeline_alt(peak)
     deep = [[compare(LLAMA3_8B, A100_PCIE, 1306, depth=depth) for depth in (1, 2)]]
-    assert "from depth 1 to 2: at 1306 tokens from 7.06 to 7.06 ms and from 10.7 to 16.0 MB" in prose.depth_alt(deep)
+    assert "from depth 1 to 2: at 1306 tokens from 7.06 to 7.06 ms and from 10.7 to 16.0 MB" in captions.depth_alt(deep)

@@ -46,10 +46,10 @@ def card(hbm, pcie):
     ("arguments", "message"),
     [
         ({"batch": 0}, "batch: got 0"),
-        ({"depth": 10**6}, "depth: got 1000000"),
+        ({"depth": 1001}, "depth: got 1001; accepted: a whole number from 1 to 1000"),
         ({"contexts": ()}, "contexts: got 'none'"),
         ({"contexts": range(1, 102)}, "contexts: got '101 of them'; accepted: at most 100"),
-        ({"hw": card(1e-5, 1e5)}, "pcie_gb_s over hbm_gb_s: got 'a crossover of .* tokens'"),
+        ({"hw": card(1e-3, 1e6)}, "model and hw: got 'a crossover of .* tokens'"),
     ],
 )
 def test_a_report_that_cannot_be_planned_is_refused(arguments, message):
