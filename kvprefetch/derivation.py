@@ -139,9 +139,10 @@ def depth_cost(one: Comparison, deeper: Comparison) -> str:
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. "
     )
+    law = law if _equal_layers(one) else ""
     return (
-        f"{law if _equal_layers(one) else ''}From depth {one.depth} to {deeper.depth} the step at "
-        f"{tokens(one.ctx_len)} gets {max(0.0, saved):.2f} ms shorter and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
+        f"{law}From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} "
+        f"gets {max(0.0, saved):.2f} ms shorter and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
     )
 
 

@@ -40,9 +40,9 @@ def question(model_name: str, batch: int, depth: int) -> str:
     """What is asked, and what the two policies are. `model_name` as Markdown."""
     return (
         f"The KV cache of {model_name} is kept in host memory, and every layer's K and V cross PCIe in each decode "
-        f"step (batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** "
-        f"fetches {ahead(depth)} while the engine computes. This page says when that helps, by how much, and where it "
-        "stops helping; section 8 checks each claim a second way."
+        f"step (batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. "
+        f"**Prefetch** fetches {ahead(depth)} while the engine computes. This page says when that helps, by how much, "
+        "and where it stops helping; section 8 checks each claim a second way."
     )
 
 

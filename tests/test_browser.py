@@ -177,4 +177,4 @@ def test_no_table_is_cut_by_the_end_of_a_printed_page(desktop: View) -> None:
 
 
 def _words(text: str) -> set[str]:
-    return set(unicodedata.normalize("NFKC", text).split())
+    return set(re.findall(r"\w+", unicodedata.normalize("NFKC", text)))
