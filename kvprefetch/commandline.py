@@ -15,7 +15,7 @@ from kvprefetch.checks import InputError, refusal
 from kvprefetch.metrics import Metrics, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.prose import tokens
-from kvprefetch.publish import folder, up_to_date
+from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import Request
 
 # What `report` and `notebook` take from the environment for an option not given, and what stands in for an empty one.
@@ -103,7 +103,7 @@ def _cards(_: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     request = _request_of_make(options)
-    made = not up_to_date(request) and _jupyter().build(request)
+    made = not (up_to_date(request) and index_is_there()) and _jupyter().build(request)
     page = os.path.relpath(folder(request) / "report.html")
     print(f"{_answer(measure(request))}\n{page}{'' if made else ' (unchanged)'}")
 

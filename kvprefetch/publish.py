@@ -138,6 +138,11 @@ def _swap(here: Path, new: Path, old: Path) -> None:
         raise
 
 
+def index_is_there() -> bool:
+    """Whether reports/index.html exists: it is rebuilt with every report, so only a removed one is missing."""
+    return (workspace() / "reports" / "index.html").is_file()
+
+
 @contextmanager
 def _writing(what: str) -> Iterator[None]:
     """Turn a failure of the file system into one line that says what could not be written."""

@@ -26,7 +26,7 @@ from kvprefetch.checks import InputError
 from kvprefetch.html.exporter import ReportExporter
 from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
-from kvprefetch.publish import building, inputs_digest, publish, publish_index, up_to_date
+from kvprefetch.publish import building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.request import Request
 from kvprefetch.stops import undisturbed
 
@@ -41,6 +41,8 @@ class ReportError(InputError):
 def build(request: Request) -> bool:
     """Make the report of `request` unless it is up to date; whether it was made. Raises ReportError, InputError."""
     if up_to_date(request):
+        if not index_is_there():
+            publish_index(index_page)
         return False
     with building(request):
         stale = not up_to_date(request)  # it may have been made while we waited

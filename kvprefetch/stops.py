@@ -7,6 +7,7 @@ ignored meanwhile, and work that must not be torn apart holds them back.
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -31,6 +32,7 @@ def unwind_on_stops() -> None:
 def _raise(number: int, _: object) -> NoReturn:
     for stop in STOPS:
         signal.signal(stop, signal.SIG_IGN)
+    warnings.simplefilter("ignore")  # such as Python's about coroutines that were torn down before their first step
     raise Stopped(number)
 
 

@@ -9,7 +9,13 @@ import nbformat
 import pytest
 from building import FOLDER, SHORT, change_cell, kernels_of, published
 
+from kvprefetch import report
+from kvprefetch.catalog import HARDWARE, MODELS, find
 from kvprefetch.publish import ARTEFACTS, DIGEST
+from kvprefetch.request import Request
+from kvprefetch.stops import undisturbed
+
+STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
 @pytest.mark.parametrize(
@@ -66,25 +72,69 @@ def start(checkout):
     )
 
 
-@pytest.mark.parametrize("delay", [0.15, 0.4, 0.9, 1.3, 1.7, 2.2])
-@pytest.mark.parametrize(("stop", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("delay", [0.15, 0.4, 0.7, 0.9, 1.1, 1.4, 1.8])
+@pytest.mark.parametrize(("stop", "status"), STOPS, ids=["Ctrl-C", "SIGTERM", "SIGHUP"])
 def test_a_stop_at_any_moment_leaves_whole_files_and_no_kernel(built, checkout, stop, status, delay):
+    """Two stops at once, as an impatient user sends them: the second changes nothing."""
     (checkout / "reports" / FOLDER / DIGEST).unlink()
     before = published(checkout)
     process = start(checkout)
     time.sleep(delay)
     process.send_signal(stop)
+    time.sleep(0.005)
+    process.send_signal(stop)
     _, said = process.communicate(timeout=30)
-    assert "Traceback" not in said
     if process.returncode == 0:  # it was done before
         before = {**published(checkout), **before}
-    else:
-        assert process.returncode in (status, -stop)  # before Python has set up its handlers, the system's way
-    assert published(checkout) == before
+    elif process.returncode != -stop:  # before Python has set up its handlers, a stop is the system's and silent
+        assert process.returncode == status
+        assert said.endswith("kvprefetch: stopped\n")
+        said = said.removesuffix("kvprefetch: stopped\n")
+    assert not [line for line in said.replace("\r", "\n").splitlines() if line.strip() and "cell/s" not in line]
+    after = published(checkout)
+    after.pop(f"{FOLDER}/{DIGEST}", None)  # there where the stop came when all was published
+    assert after == before
     deadline = time.monotonic() + 10
     while kernels_of(checkout) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not kernels_of(checkout)
+
+
+def test_a_kernel_that_dies_before_it_answers_is_one_line(checkout, monkeypatch):
+    def dies(*_, **__):
+        raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(report, "execute_notebook", dies)
+    monkeypatch.setattr(report, "workspace", lambda: checkout)
+    request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 4096))
+    with pytest.raises(report.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
+        report.run(request)
+
+
+def test_work_that_must_not_be_torn_apart_holds_a_stop_back():
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        done.append("all of it")
+    assert done == ["all of it"]
+
+
+@pytest.mark.parametrize("place", ["failed", "params", "notebooks", "matplotlib"])
+def test_a_file_where_a_folder_of_the_cache_should_be_is_one_line(checkout, kvprefetch, place, tmp_path):
+    model = tmp_path / "mine.yaml"
+    model.write_text((checkout / "params" / "models" / "llama2-13b.yaml").read_text())
+    (checkout / ".cache").mkdir()
+    (checkout / ".cache" / place).write_text("in the way")
+    verb = "notebook" if place == "notebooks" else "report"
+    done = kvprefetch(verb, "--model", str(model), "--hw", "a100", "--contexts", "512")
+    said = [line for line in done.stderr.replace("\r", "\n").splitlines() if line.strip() and "cell/s" not in line]
+    assert "Traceback" not in done.stderr
+    if place == "matplotlib":  # which finds itself another folder
+        assert done.returncode == 0
+    else:
+        assert done.returncode == 2
+        assert len(said) == 1
+        assert ".cache" in said[0]
 
 
 def test_two_builds_at_once_both_succeed_and_one_does_the_work(checkout):

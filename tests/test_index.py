@@ -55,8 +55,25 @@ def test_names_appear_as_text():
     assert cells(html)[0][4] == "never"
 
 
+GOOD = json.loads(measure(Request(*PAIR)).to_json())
+EDITED = [
+    "",
+    "[]",
+    json.dumps({"model": "x"}),
+    json.dumps(GOOD | {"sweep": []}),
+    json.dumps(GOOD | {"sweep": [GOOD["sweep"][0] | {"reduction_pct": "x"}]}),
+    json.dumps(GOOD | {"sweep": [GOOD["sweep"][0] | {"ctx_len": [1]}]}),
+]
+
+
+@pytest.fixture(params=EDITED, ids=range(len(EDITED)))
+def edited(request):
+    """A metrics.json that somebody changed by hand into something that cannot be listed."""
+    return request.param
+
+
 @pytest.fixture
-def reports(tmp_path, monkeypatch):
+def reports(tmp_path, monkeypatch, edited):
     monkeypatch.setattr(publish, "workspace", lambda: tmp_path)
     for folder in ("b", "a", "partial", "edited"):
         for name in ARTEFACTS:
@@ -64,7 +81,7 @@ def reports(tmp_path, monkeypatch):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(measure(Request(*PAIR)).to_json())
     (tmp_path / "reports" / "partial" / "report.html").unlink()
-    (tmp_path / "reports" / "edited" / "metrics.json").write_text(json.dumps({"model": "x"}))
+    (tmp_path / "reports" / "edited" / "metrics.json").write_text(edited)
     return tmp_path / "reports"
 
 

@@ -131,6 +131,8 @@ BAD = [
     (("model",), "the following arguments are required: NAME"),
     (("sweep",), "the following arguments are required: --model, --hw"),
     (("sweep", *PAIR, "--batches", "1"), "unrecognized arguments: --batches 1"),
+    (("sweep", *PAIR, "x\ny"), r"unrecognized arguments: x\\ny"),
+    (("sweep", *PAIR, "--foo\u202ebar"), r"unrecognized arguments: --foo\\u202ebar"),
     (("swep", *PAIR), "invalid choice: 'swep'"),
     ((), "the following arguments are required"),
 ]
@@ -162,3 +164,31 @@ def test_a_closed_pipe_is_no_error_worth_a_traceback(checkout):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_full_disk_under_the_output_is_one_line(checkout):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvprefetch", "sweep", *PAIR],
+            cwd=checkout,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (2, "kvprefetch: No space left on device\n")
+
+
+def test_a_name_that_the_terminal_cannot_show_is_printed_as_far_as_it_can(checkout, kvprefetch, tmp_path):
+    model = tmp_path / "mine.yaml"
+    text = (checkout / "params" / "models" / "llama2-13b.yaml").read_text()
+    model.write_text(text.replace("name: Llama-2-13B", "name: Ünï"), encoding="utf-8")
+    done = kvprefetch("sweep", "--model", str(model), "--hw", "a100", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"model      \xdcn\xef" in done.stdout
+
+
+@pytest.mark.parametrize(("verb", "line"), [("models", "gemma3-27b "), ("cards", "gh200 ")])
+def test_the_catalogue_is_listed(kvprefetch, verb, line):
+    done = kvprefetch(verb)
+    assert done.returncode == 0
+    assert any(each.startswith(line) for each in done.stdout.splitlines())

@@ -54,6 +54,7 @@ def test_the_panel_escapes_its_figures():
 
 def test_plain_text_holds_no_markup():
     assert not set(plain(NASTY)) & set('<>"$|*_`[]\\')
+    assert not set(plain("https://evil.example/x www.evil.com")) & set(":/")
     assert plain("A100-80GB PCIe (Gen4 x16), 2.5 é") == "A100-80GB PCIe (Gen4 x16), 2.5 é"
 
 

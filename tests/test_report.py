@@ -37,6 +37,13 @@ def test_a_report_whose_file_is_gone_is_built_again_to_the_same_bytes(built, che
     assert published(checkout) == before
 
 
+def test_a_removed_index_is_made_again_without_a_new_report(built, checkout, kvprefetch):
+    before = published(checkout)
+    (checkout / "reports" / "index.html").unlink()
+    assert kvprefetch("report", *SHORT).stdout.endswith("(unchanged)\n")
+    assert published(checkout) == before
+
+
 def test_what_the_user_has_set_up_changes_nothing(built, checkout, kvprefetch, tmp_path):
     before = published(checkout)
     (checkout / "reports" / FOLDER / DIGEST).unlink()
