@@ -47,7 +47,7 @@ styled = matplotlib.style.context(["default", STYLE])  # a user's own defaults s
 
 
 @styled
-def figure(*heights: float, left: float = 0.75, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
+def figure(*heights: float, left: float = 0.8, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
     """A figure with a row of axes for each height; `left` of them and in each `gap` is room for labels. Inches."""
     tall = sum(heights) + gap * (len(heights) - 1) + TOP + BOTTOM
     fig = Figure(figsize=(WIDTH, tall))
@@ -85,7 +85,7 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int | None) -> Axe
             subs=(1, 2, 5) if lines.ondemand_ms[-1] < 1e4 * lines.prefetch_ms[0] else (1,), numticks=8
         ),
         minor_locator=NullLocator(),
-        major_formatter=_PLAIN,
+        major_formatter=_VALUES,
     )
     _by_context(ax, lines, crossover)
     end = crossover or lines.ctx_len[-1]
@@ -146,24 +146,23 @@ def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
     return ax
 
 
-_PLAIN = FuncFormatter(
-    lambda value, _: (
-        f"{value:g}"
-        if value < 1e5
-        else f"{value / 1e3:.4g}k"
-        if value < 1e6
-        else f"{value / 1e6:.3g}M"
-        if value < 1e9
-        else f"{value / 1e9:.3g}G"
-    )
-)
+def _short(value: float, longest: float) -> str:
+    """`value` for a tick: as it is below `longest`, else in thousands, millions or milliards."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= max(unit, longest):
+            return f"{value / unit:.3g}{name}"
+    return f"{value:g}"
+
+
+_CONTEXTS = FuncFormatter(lambda tokens, _: _short(tokens, longest=1e5))
+_VALUES = FuncFormatter(lambda value, _: _short(value, longest=1e4))
 
 
 def _by_context(ax: Axes, lines: Sweep, crossover: int | None) -> Axes:
     """A log context axis with the PCIe-bound region shaded and a line at the crossover."""
     first, last = lines.ctx_len[[0, -1]]
     ax.set(xscale="log", xlim=(first, last))
-    ax.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_locator=NullLocator(), major_formatter=_PLAIN)
+    ax.xaxis.set(major_locator=LogLocator(base=2, numticks=9), minor_locator=NullLocator(), major_formatter=_CONTEXTS)
     if crossover:
         ax.axvspan(crossover, last, color=SHADE, zorder=0)
         ax.axvline(crossover, color=INK, linewidth=1, linestyle="--")
@@ -177,7 +176,8 @@ def _by_depth(
     for row, marker in zip(by_depth, cycle("osD^"), strict=False):
         depths, values = [each.depth for each in row], [value(each) for each in row]
         ax.plot(depths, values, marker=marker, color=colour)
-        label, end = f"{row[-1].ctx_len} tokens", (depths[-1], values[-1])
+        label, end = f"context {row[-1].ctx_len}", (depths[-1], values[-1])
         ax.annotate(label, end, (0, 8), textcoords="offset points", ha="right", color=colour)
     ax.set_ylim(0, 1.3 * max(value(each) for row in by_depth for each in row))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.yaxis.set_major_formatter(_VALUES)
