@@ -76,7 +76,7 @@ def ondemand(longest: Comparison) -> str:
     return f"Here, at {tokens(longest.ctx_len)}: {sum_c(longest):.3f} + {sum_t(longest):.3f} ms = **{total} ms**."
 
 
-def makespan(longest: Comparison) -> str:
+def makespan(model: ModelConfig, longest: Comparison) -> str:
     """The prefetch step, its bounds and its stall; in a stack of equal layers also the closed form."""
     at = tokens(longest.ctx_len)
     step = (
@@ -84,7 +84,7 @@ def makespan(longest: Comparison) -> str:
         f"{longest.lower_bound_ms:.3f} and {longest.upper_bound_ms:.3f} ms. The engine stalls for "
         f"{longest.stall_ms:.3f} ms of it, and prefetch hides {100 * longest.hidden_share:.1f} % of the transfer."
     )
-    if not _equal_layers(longest):
+    if not is_uniform(model.layers):
         return step
     c, t, more = 1e3 * longest.compute[0], 1e3 * longest.transfer[0], len(longest.compute) - 1
     return (
@@ -108,10 +108,10 @@ def crossover_sums(model: ModelConfig, hw: HardwareProfile, n_star: int | None, 
     return f"In a stack of equal layers that is one ceiling, with $K(1)$ the bytes of one token:\n\n{law}\n\n{sums}"
 
 
-def benefit(peak: Comparison) -> str:
+def benefit(model: ModelConfig, peak: Comparison) -> str:
     """Why the reduction has a ceiling and where it is largest: a law for equal layers, a finding for others."""
     reached = f"the best whole context, {peak.ctx_len}, reaches {peak.reduction_pct:.3f} %"
-    if not _equal_layers(peak):
+    if not is_uniform(model.layers):
         return (
             "### Where the benefit is largest\n\nPrefetch saves at most the shorter of the two sums, so the reduction "
             "is at most one half, in every stack. Where layers differ it need not peak at the crossover, nor rise and "
@@ -130,7 +130,7 @@ def benefit(peak: Comparison) -> str:
     )
 
 
-def depth_cost(one: Comparison, deeper: Comparison) -> str:
+def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
     """What does more depth buy, and what does it cost?"""
     saved = one.prefetch.total_ms - deeper.prefetch.total_ms
     memory = (deeper.prefetch.gpu_kv_bytes - one.prefetch.gpu_kv_bytes) / 1e6
@@ -139,7 +139,7 @@ def depth_cost(one: Comparison, deeper: Comparison) -> str:
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. "
     )
-    law = law if _equal_layers(one) else ""
+    law = law if is_uniform(model.layers) else ""
     return (
         f"{law}From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} "
         f"gets {max(0.0, saved):.2f} ms shorter and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
@@ -160,8 +160,3 @@ def knobs(ways: Sequence[Comparison]) -> str:
         return "None of these shortens the step at this context: its pace is set elsewhere."
     more = (best.prefetch.gpu_kv_bytes - start.prefetch.gpu_kv_bytes) / 1e6
     return f"The strongest of these is {way(best)}: {saved:.2f} ms shorter for {more:.1f} MB of GPU memory more."
-
-
-def _equal_layers(comparison: Comparison) -> bool:
-    """Whether closed forms hold: every layer computes and transfers for as long as the next."""
-    return len(set(zip(comparison.compute, comparison.transfer, strict=True))) == 1

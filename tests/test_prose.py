@@ -94,13 +94,13 @@ def at_depths(model, ctx_len, *depths):
 
 
 def test_the_cost_of_depth():
-    assert derivation.depth_cost(*at_depths(LLAMA3_8B, 4096, 1, 2)) == (
+    assert derivation.depth_cost(LLAMA3_8B, *at_depths(LLAMA3_8B, 4096, 1, 2)) == (
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. From depth 1 to 2 the step at "
         "4096 tokens gets 0.00 ms shorter and the KV blocks on the GPU grow by 16.8 MB: "
         "depth is a memory knob here, not a speed knob."
     )
-    assert derivation.depth_cost(*at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
+    assert derivation.depth_cost(INTERLEAVED_62, *at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
         "From depth 1 to 2 the step at 8192 tokens gets 3.40 ms shorter and the KV blocks on the GPU grow by 67.1 MB: "
         "depth is a speed knob here."
     )
@@ -195,8 +195,10 @@ def test_a_link_that_catches_up():
 
 def test_the_makespan_has_its_closed_form_in_a_stack_of_equal_layers_alone():
     equal, unlike = compare(LLAMA3_8B, A100_PCIE, 32768), compare(INTERLEAVED_24, A100_PCIE, 4096)
-    assert "Here, at 32768 tokens: 5.3687 + 31 × 5.3687 + 0.2139 ms. The prefetch step" in derivation.makespan(equal)
-    assert derivation.makespan(unlike) == (
+    assert "Here, at 32768 tokens: 5.3687 + 31 × 5.3687 + 0.2139 ms. The prefetch step" in derivation.makespan(
+        LLAMA3_8B, equal
+    )
+    assert derivation.makespan(INTERLEAVED_24, unlike) == (
         "The prefetch step at 4096 tokens is **5.521 ms**, between the bounds 4.152 and 7.120 ms. The engine stalls "
         "for 2.553 ms of it, and prefetch hides 38.5 % of the transfer."
     )
@@ -204,12 +206,19 @@ def test_the_makespan_has_its_closed_form_in_a_stack_of_equal_layers_alone():
 
 
 def test_the_benefit_has_a_law_in_a_stack_of_equal_layers_alone():
-    equal = derivation.benefit(compare(LLAMA3_8B, A100_PCIE, 1306))
+    equal = derivation.benefit(LLAMA3_8B, compare(LLAMA3_8B, A100_PCIE, 1306))
     assert equal.startswith("### Why the benefit rises, peaks, and falls")
     assert equal.endswith("Here: (32 − 1) / (2 × 32) = 48.438 %, and the best whole context, 1306, reaches 48.433 %.")
-    unlike = derivation.benefit(compare(INTERLEAVED_24, A100_PCIE, 1510))
+    unlike = derivation.benefit(INTERLEAVED_24, compare(INTERLEAVED_24, A100_PCIE, 1510))
     assert unlike.startswith("### Where the benefit is largest")
     assert unlike.endswith("; the sums call it compute-bound, and the engine stalls there for 0.011 ms.")
+
+
+def test_a_stack_is_not_taken_for_uniform_because_its_windows_are_not_yet_full():
+    below = compare(INTERLEAVED_24, A100_PCIE, 100)
+    assert len(set(below.transfer)) == 1
+    assert derivation.benefit(INTERLEAVED_24, below).startswith("### Where the benefit is largest")
+    assert derivation.makespan(INTERLEAVED_24, below).startswith("The prefetch step at 100 tokens")
 
 
 def test_question_inputs_scope_and_what_is_left_out():

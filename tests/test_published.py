@@ -20,7 +20,7 @@ from kvprefetch import (
     crossover_ctx,
     peak_ctx,
 )
-from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.configs import Terms
 from kvprefetch.huggingface import read_config
 from kvprefetch.layers import KV_BYTES, kv_bytes
@@ -206,3 +206,20 @@ def test_every_published_row_is_tested_or_says_why_not(rows, count, not_covered)
         len(row["not_covered"]) > 20 and row["source"] and not {"config", "tokens"} & set(row) for row in left_out
     )
     assert {row.get("model") for row in KV_SIZES["rows"]} - {None} == set(KV_SIZES["models"])
+
+
+CATALOGUE = yaml.safe_load((DATA / "catalogue_params.yaml").read_text())["models"]
+
+
+@pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: row["model"])
+def test_the_catalogues_models_have_the_published_count(row):
+    """Within 1 %: our count leaves out norms and biases."""
+    total = find(MODELS, row["model"]).config.total_params
+    if "not_covered" in row:
+        pytest.skip(row["not_covered"])
+    assert total == pytest.approx(row["total_params"], rel=0.01), row["source"]
+
+
+def test_every_model_of_the_catalogue_has_a_published_count():
+    """All but the two built-ins whose counts stand above."""
+    assert {row["model"] for row in CATALOGUE} | {"llama3-8b", "mistral-7b"} == set(short_names(MODELS))

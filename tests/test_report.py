@@ -7,7 +7,9 @@ import sys
 
 import nbformat
 import yaml
+from bs4 import BeautifulSoup
 from building import FOLDER, SHORT, published
+from html_rules import broken_rules
 
 from kvprefetch.publish import ARTEFACTS, DIGEST
 
@@ -93,6 +95,39 @@ def test_a_file_of_the_users_makes_a_report_that_names_no_path(checkout, kvprefe
     path.unlink()
     again = kvprefetch("report", "--model", slug, "--hw", "a100")
     assert again.stdout.endswith("(unchanged)\n")
+
+
+GEMMA = {
+    **{"model_type": "gemma3_text", "hidden_size": 640, "num_hidden_layers": 12, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 2048, "vocab_size": 1000},
+    **{"sliding_window": 256, "torch_dtype": "float32"},
+}
+
+
+def test_a_published_config_and_its_yaml_give_the_same_report_of_a_stack_that_is_not_uniform(
+    checkout, kvprefetch, tmp_path
+):
+    config = tmp_path / "Tiny Gemma" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps(GEMMA))
+    written = tmp_path / "tiny-gemma.yaml"
+    written.write_text(kvprefetch("model", str(config), "--yaml").stdout)
+    for path in (config, written):
+        done = kvprefetch("report", "--model", str(path), "--hw", "a100")
+        assert done.returncode == 0, done.stderr
+    files = published(checkout)
+    one, two = sorted({name.split("/")[0] for name in files} - {"index.html"})
+    assert one.startswith("tiny-gemma-") and two.startswith("tiny-gemma-")
+    metrics = [json.loads(files[f"{folder}/metrics.json"]) for folder in (one, two)]
+    assert metrics[0] | {"model": ""} == metrics[1] | {"model": ""}
+    for folder in (one, two):
+        page = files[f"{folder}/report.html"].decode()
+        assert broken_rules(page) == []
+        text = " ".join(BeautifulSoup(page, "html.parser").get_text(" ").split())
+        assert "The file says float32: the weights are assumed to be served in bf16." in text
+        assert "Where the benefit is largest" in text and "Why the benefit rises, peaks, and falls" not in text
+        assert "windows resident" in text
+        assert str(tmp_path) not in page
 
 
 def test_the_working_copy_is_the_users_and_is_kept(checkout, kvprefetch):
