@@ -95,10 +95,8 @@ def _cards(_: argparse.Namespace) -> None:
     for name in short_names(HARDWARE):
         entry = find(HARDWARE, name)
         card, (link,) = entry.config, (source.text for source in entry.sources if source.figure == "pcie_gb_s")
-        print(
-            f"{name:<15}{card.name:<34}{card.hbm_gb_s:>9g}{card.pcie_gb_s:>10g}{card.hbm_capacity_gb:>10.2f}"
-            f"  {link.split(':')[0]}"
-        )
+        memory = "–" if card.hbm_capacity_gb is None else f"{card.hbm_capacity_gb:.2f}"
+        print(f"{name:<15}{card.name:<34}{card.hbm_gb_s:>9g}{card.pcie_gb_s:>10g}{memory:>10}  {link.split(':')[0]}")
 
 
 def _report(options: argparse.Namespace) -> None:

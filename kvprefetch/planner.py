@@ -180,6 +180,7 @@ def peak_ctx(
     In a uniform stack it lies at n* or n*-1; in others the largest of several tops can lie elsewhere.
     """
     _check_kinds(model, hw, terms)
+    batch = whole_number("batch", batch, MOST_BATCH)
     windows = {layer.window for layer in model.layers if layer.window and layer.kv_values}
     # Where sum t is a thousand times sum c the reduction is below a thousandth, whatever the stack.
     end = first_reaching_ctx(model.layers, hw, batch, terms, times_compute=1000) or max(windows, default=None)

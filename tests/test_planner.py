@@ -255,6 +255,10 @@ def test_contexts_that_cannot_be_swept_are_refused(ctx_lens, message):
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         compare(LLAMA3_8B, A100_PCIE, **{"ctx_len": 512, **arguments})
+    if "batch" in arguments:
+        for ask in (crossover_ctx, peak_ctx):
+            with pytest.raises(InputError, match=message):
+                ask(LLAMA3_8B, A100_PCIE, **arguments)
 
 
 def test_figures_of_any_real_type_are_taken_by_their_decimal_text():
