@@ -35,7 +35,7 @@ def read_config(content: bytes, name: str) -> ModelConfig:
     """The model that the text of a config.json describes, under `name`. Raises InputError."""
     raw = _parsed(content)
     inner = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else raw
-    dtype, quantisation = _dtype(raw, inner), _quantisation(raw, inner)
+    dtype, quantisation, tied = _dtype(raw, inner), _quantisation(raw, inner), _tied(raw, inner)
     config, text = _classed(raw)
     if text is not config and config.model_type not in WRAPPERS:
         raise InputError(f"the family {config.model_type} is not one whose cache and weights are known here; {BY_HAND}")
@@ -54,11 +54,11 @@ def read_config(content: bytes, name: str) -> ModelConfig:
         name=name,
         hidden_size=text.hidden_size,
         vocab_size=text.vocab_size,
-        tie_word_embeddings=_tied(raw, inner, config),
+        tie_word_embeddings=getattr(config, "tie_word_embeddings", False) if tied is None else tied,
         weight_dtype=DTYPES[dtype or "bfloat16"],
         layers=tuple(_layer(block, precision(block, index, plain, quantisation)) for index, block in enumerate(stack)),
         other_params=others,
-        assumptions=tuple(assumptions(inner, text, text is not config, dtype, quantisation, stack)),
+        assumptions=tuple(assumptions(inner, text, text is not config, tied, dtype, quantisation, stack)),
     )
 
 
@@ -153,8 +153,6 @@ def _quantisation(raw: dict[str, Any], inner: dict[str, Any]) -> Quantisation | 
     return stated(given) if given else None
 
 
-def _tied(raw: dict[str, Any], inner: dict[str, Any], config: Any) -> bool:
-    for level in (raw, inner):
-        if "tie_word_embeddings" in level:
-            return level["tie_word_embeddings"]
-    return getattr(config, "tie_word_embeddings", False)
+def _tied(raw: dict[str, Any], inner: dict[str, Any]) -> bool | None:
+    """Whether the LM head is the embedding matrix; None where the file does not say."""
+    return next((level["tie_word_embeddings"] for level in (raw, inner) if "tie_word_embeddings" in level), None)

@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 
 TINY = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "dtype": "bfloat16"}
 LLAMA = {"model_type": "llama", **TINY, "num_key_value_heads": 2, "intermediate_size": 128}
+LLAMA |= {"tie_word_embeddings": False}
 MOE = {"model_type": "mixtral", **TINY, "num_key_value_heads": 2, "intermediate_size": 96, "num_local_experts": 8}
 MLA = {"kv_lora_rank": 32, "q_lora_rank": 48, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 24}
 DEEPSEEK = {"model_type": "deepseek_v3", **TINY, **MLA, "intermediate_size": 128, "moe_intermediate_size": 32}
@@ -222,6 +223,37 @@ def test_sizes_from_the_class_and_not_the_file_are_said():
     said = read(LLAMA, num_key_value_heads=None).assumptions
     assert said == ("Not in the file, so taken from transformers' defaults for llama: head_dim 16.",)
     assert "num_attention_heads 8, num_key_value_heads 4" in read({"model_type": "gemma3"}).assumptions[1]
+
+
+ORDERED = {
+    **{"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000, "sliding_window": 8},
+    **{"layer_types": ["sliding_attention", "full_attention"] * 3, "tie_word_embeddings": False, "dtype": "float16"},
+}
+SPARSE = {
+    **{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4},
+    **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000, "num_experts": 8},
+    **{"num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
+    **{"tie_word_embeddings": True, "dtype": "bfloat16"},
+}
+
+
+SAYS_NOTHING = {"model_type", "mlp_only_layers"}  # the second lists exceptions: without it there are none
+
+
+@pytest.mark.parametrize(
+    ("config", "left_out"),
+    [(config, key) for config in (ORDERED, SPARSE) for key in config if key not in SAYS_NOTHING],
+    ids=lambda value: value if isinstance(value, str) else value["model_type"],
+)
+def test_what_a_file_leaves_out_is_said_wherever_it_changes_the_model(config, left_out):
+    whole = read(config)
+    assert whole.assumptions == ()
+    try:
+        partial = read({key: value for key, value in config.items() if key != left_out})
+    except InputError:
+        return
+    assert partial.assumptions or partial == whole
 
 
 def test_tied_embeddings_are_the_files_or_the_familys():
