@@ -59,11 +59,12 @@ def assumptions(
 def _unstated(inner: dict[str, Any], text: Any) -> list[str]:
     """Sizes that the family's class filled in, with their values."""
     spelled = getattr(text, "attribute_map", None) or {}
-    fields = type(text).__dataclass_fields__
+    fields, stored = type(text).__dataclass_fields__, vars(text)
+    sizes = {name: stored.get(name, stored.get(spelled.get(name))) for name in SIZES if name in fields}
     return [
-        f"{name} {getattr(text, name)}"
-        for name in SIZES
-        if name in fields and not {name, _alias(name, spelled)} & set(inner) and isinstance(getattr(text, name), int)
+        f"{name} {size}"
+        for name, size in sizes.items()
+        if isinstance(size, int) and not {name, _alias(name, spelled)} & set(inner)
     ]
 
 
