@@ -21,7 +21,7 @@ report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100
 	@$(python) -m kvprefetch report
 
 notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
-	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab "$$copy"
+	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab $$LAB_FLAGS "$$copy"
 
 models: .venv/installed ## list the catalogue's models
 	@$(python) -m kvprefetch models
@@ -50,8 +50,9 @@ lock: ## pin requirements.txt anew from pyproject.toml
 	.cache/lock/bin/uv pip compile --quiet --upgrade --all-extras --universal --fork-strategy fewest --python-version 3.11 \
 	  --custom-compile-command "make lock" pyproject.toml --output-file requirements.txt
 
-clean: ## remove reports that are not tracked, caches and the environment
-	git clean -fdXq
+clean: ## remove reports that are not tracked, caches and the environment; working copies and kept inputs stay
+	rm -rf .venv .cache/failed .cache/locks .cache/lock .cache/matplotlib .pytest_cache .ruff_cache .hypothesis
+	git clean -fdXq reports
 
 .venv/installed: requirements.txt pyproject.toml
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvprefetch needs Python 3.11 or later")'

@@ -14,6 +14,7 @@ _HOMES = {
     "HardwareProfile": "configs",
     "Layer": "layers",
     "ModelConfig": "configs",
+    "Terms": "configs",
     "load_hardware": "catalog",
     "load_model": "catalog",
     "Comparison": "planner",
@@ -30,12 +31,15 @@ __all__ = [*_HOMES, *_MODELS, *_HARDWARE]
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(import_module(f"kvprefetch.{_HOMES[name]}"), name)
-    if name in _MODELS:
-        return import_module("kvprefetch.catalog").load_model(_MODELS[name])
-    if name in _HARDWARE:
-        return import_module("kvprefetch.catalog").load_hardware(_HARDWARE[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"kvprefetch.{_HOMES[name]}"), name)
+    elif name in _MODELS:
+        value = import_module("kvprefetch.catalog").load_model(_MODELS[name])
+    elif name in _HARDWARE:
+        value = import_module("kvprefetch.catalog").load_hardware(_HARDWARE[name])
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

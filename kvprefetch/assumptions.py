@@ -58,7 +58,7 @@ def assumptions(
 
 def _unstated(inner: dict[str, Any], text: Any) -> list[str]:
     """Sizes that the family's class filled in, with their values."""
-    spelled = getattr(text, "attribute_map", None) or {}
+    spelled = getattr(type(text), "attribute_map", {})
     fields, stored = type(text).__dataclass_fields__, vars(text)
     sizes = {name: stored.get(name, stored.get(spelled.get(name))) for name in SIZES if name in fields}
     return [

@@ -21,8 +21,8 @@ def latency_alt(lines: Sweep, peak: Comparison) -> str:
 def timeline_alt(*comparisons: Comparison) -> str:
     """What the timelines show, for those who cannot see them."""
     parts = [
-        f"at {tokens(each.ctx_len)} ({bound(each)}) the transfers take {1e3 * sum(each.transfer):.2f} ms in all, the "
-        f"computation {1e3 * sum(each.compute):.2f} ms, and the step {each.ondemand.total_ms:.2f} ms on demand, "
+        f"at {tokens(each.ctx_len)} ({bound(each)}) the transfers take {each.transfer_ms:.2f} ms in all, the "
+        f"computation {each.compute_ms:.2f} ms, and the step {each.ondemand.total_ms:.2f} ms on demand, "
         f"{each.prefetch.total_ms:.2f} ms with prefetch"
         for each in comparisons
     ]

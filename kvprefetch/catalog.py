@@ -10,7 +10,6 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -142,6 +141,8 @@ def _read_model(given: dict[str, Any]) -> tuple[ModelConfig, tuple[Source, ...]]
 
 
 def _read_published(content: bytes, name: str) -> tuple[ModelConfig, tuple[Source, ...]]:
+    from importlib.metadata import version  # here, because it takes as long to load as all else together
+
     config = read_config(content, name)
     source = f"a published config.json (SHA-256 {hashlib.sha256(content).hexdigest()[:16]}), read with transformers"
     return config, (Source("model", f"{source} {version('transformers')}"),)

@@ -12,8 +12,9 @@ from typing import NoReturn
 
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
-from kvprefetch.metrics import Metrics, measure
+from kvprefetch.metrics import Metrics, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
+from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import tokens
 from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import Request
@@ -69,7 +70,8 @@ def _sweep(options: argparse.Namespace) -> None:
 
 
 def _crossover(options: argparse.Namespace) -> None:
-    crossover = measure(_request(options)).crossover_ctx
+    request = _request(options)
+    crossover = crossover_ctx(request.model.config, request.hw.config, request.batch)
     print("none" if crossover is None else crossover)
 
 
@@ -103,7 +105,11 @@ def _report(options: argparse.Namespace) -> None:
     request = _request_of_make(options)
     made = not (up_to_date(request) and index_is_there()) and _jupyter().build(request)
     page = os.path.relpath(folder(request) / "report.html")
-    print(f"{_answer(measure(request))}\n{page}{'' if made else ' (unchanged)'}")
+    try:
+        metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError):  # somebody has edited it
+        metrics = measure(request)
+    print(f"{_answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
 def _notebook(options: argparse.Namespace) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvprefetch.checks import InputError, line_of_text, number, one_of, refusal, settle, true_or_false, whole_number
-from kvprefetch.layers import KV_BYTES as KV_BYTES
-from kvprefetch.layers import MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
+from kvprefetch.layers import KV_BYTES, MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
 
 GB = 1e9  # bytes, as vendors and this package count bandwidth and memory
 LEAST_FIGURE, MOST_FIGURE = 1e-3, 1e6  # GB/s and GB: far beyond any hardware on either side
-GIB = 2.0**30  # bytes, as drivers and engines print memory
 
 # What a dense stack is built from, and `layers` stand in for.
 STACK = ("num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads", "head_dim")
@@ -53,7 +51,8 @@ class ModelConfig:
             raise refusal("assumptions", self.assumptions, "a tuple of sentences")
         for sentence in self.assumptions:
             line_of_text("assumptions", sentence, 1000)
-        if self.layers is None or isinstance(self.layers, _Built):
+        dense = self.num_attention_heads is not None or self.intermediate_size is not None
+        if self.layers is None or (dense and isinstance(self.layers, _Built)):
             self._build_dense_stack()
         else:
             self._check_given_layers()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
 from kvprefetch.layers import is_uniform, kv_bytes, step_weight_bytes
 from kvprefetch.planner import Comparison
-from kvprefetch.prose import bound, grouped, sum_c, sum_t, tokens
+from kvprefetch.prose import bound, grouped, tokens
 
 DENSE_LAW = (
     r"The matrices are the projections of the queries and the output ($h \times ae$ each), of the keys and the values "
@@ -24,8 +24,8 @@ DENSE_LAW = (
 def summary(longest: Comparison, n_star: int | None) -> str:
     """What compute and transfer come to, and where they meet."""
     sums = (
-        f"A step computes for {sum_c(longest):.3f} ms at any context, and at {tokens(longest.ctx_len)} its KV is on "
-        f"the link for {sum_t(longest):.3f} ms"
+        f"A step computes for {longest.compute_ms:.3f} ms at any context, and at {tokens(longest.ctx_len)} its KV is "
+        f"on the link for {longest.transfer_ms:.3f} ms"
     )
     if n_star is None:
         return f"{sums}; windows cap what the link carries, which never takes as long as the engine."
@@ -35,7 +35,7 @@ def summary(longest: Comparison, n_star: int | None) -> str:
 def weights(model: ModelConfig, hw: HardwareProfile, comparison: Comparison) -> str:
     """From weights to compute, with this model's numbers."""
     read = step_weight_bytes(model.layers, comparison.batch)
-    c_ms, step_ms = 1e3 * comparison.compute[0], sum_c(comparison)
+    c_ms, step_ms = 1e3 * comparison.compute[0], comparison.compute_ms
     layer, megabytes = model.layers[0], read[0] / 1e6
     law = DENSE_LAW if model.num_attention_heads else ""
     if is_uniform(model.layers) and not layer.experts:
@@ -45,10 +45,10 @@ def weights(model: ModelConfig, hw: HardwareProfile, comparison: Comparison) -> 
             f"{grouped(model.params)} weights and take {step_ms:.3f} ms."
         )
     a_layer = f"{megabytes:.2f}" if len(set(read)) == 1 else f"from {read.min() / 1e6:.2f} to {read.max() / 1e6:.2f}"
+    routed = f", of which one token uses {grouped(model.active_params)}" if model.active_params < model.params else ""
     return (
-        f"Here: {len(read)} layers hold {grouped(model.params)} weights, of which one token uses "
-        f"{grouped(model.active_params)}. A step reads {read.sum() / 1e9:.3f} GB, {a_layer} MB a layer, and "
-        f"{read.sum() / 1e9:.3f} GB / {hw.hbm_gb_s:g} GB/s = **{step_ms:.3f} ms**."
+        f"Here: {len(read)} layers hold {grouped(model.params)} weights{routed}. A step reads {read.sum() / 1e9:.3f} "
+        f"GB, {a_layer} MB a layer, and {read.sum() / 1e9:.3f} GB / {hw.hbm_gb_s:g} GB/s = **{step_ms:.3f} ms**."
     )
 
 
@@ -57,23 +57,24 @@ def cache(model: ModelConfig, hw: HardwareProfile, comparison: Comparison) -> st
     held = kv_bytes(model.layers, comparison.ctx_len, comparison.batch)
     at, rate = tokens(comparison.ctx_len), f"{hw.pcie_gb_s:g} GB/s"
     if is_uniform(model.layers):
-        a_token = kv_bytes(model.layers, 1, comparison.batch)[0]
+        a_token, window = kv_bytes(model.layers, 1, comparison.batch)[0], model.layers[0].window
+        cap = f", up to its window of {tokens(window)}" if window else ""
         return (
-            f"Here: a layer's cache grows by {grouped(a_token)} bytes a token. At {at} it is {held[0] / 1e6:.2f} MB, "
-            f"and {held[0] / 1e6:.2f} MB / {rate} = **{1e3 * comparison.transfer[0]:.4f} ms** a layer."
+            f"Here: a layer's cache grows by {grouped(a_token)} bytes a token{cap}. At {at} it is {held[0] / 1e6:.2f} "
+            f"MB, and {held[0] / 1e6:.2f} MB / {rate} = **{1e3 * comparison.transfer[0]:.4f} ms** a layer."
         )
     smallest, largest, total = held[held > 0].min() / 1e6, held.max() / 1e6, held.sum() / 1e6
+    each = f"{largest:.2f}" if smallest == largest else f"from {smallest:.2f} to {largest:.2f}"
     return (
-        f"Here, at {at}: {(held > 0).sum()} of {len(held)} layers hold a cache, from {smallest:.2f} to {largest:.2f} "
-        f"MB a layer and {total:.2f} MB in all, and {total:.2f} MB / {rate} = "
-        f"**{sum_t(comparison):.3f} ms**."
+        f"Here, at {at}: {(held > 0).sum()} of {len(held)} layers hold a cache, {each} MB a layer and {total:.2f} MB "
+        f"in all, and {total:.2f} MB / {rate} = **{comparison.transfer_ms:.3f} ms**."
     )
 
 
 def ondemand(longest: Comparison) -> str:
     """The sum, with this pair's numbers."""
-    total = f"{longest.ondemand.total_ms:.3f}"
-    return f"Here, at {tokens(longest.ctx_len)}: {sum_c(longest):.3f} + {sum_t(longest):.3f} ms = **{total} ms**."
+    sums = f"{longest.compute_ms:.4f} + {longest.transfer_ms:.4f} ms = **{longest.ondemand.total_ms:.3f} ms**"
+    return f"Here, at {tokens(longest.ctx_len)}: {sums}."
 
 
 def makespan(model: ModelConfig, longest: Comparison) -> str:
@@ -91,7 +92,7 @@ def makespan(model: ModelConfig, longest: Comparison) -> str:
         "In a stack of equal layers the slower resource sets the pace from the second layer on, the first transfer has "
         "nothing to hide behind, and the last computation hides nothing:\n\n"
         r"$$\text{prefetch} = t + (L - 1) \max(c, t) + c$$"
-        f"\n\nHere, at {at}: {t:.4f} + {more} × {max(c, t):.4f} + {c:.4f} ms. {step}"
+        f"\n\nHere, at {at}: {t:.5f} + {more} × {max(c, t):.5f} + {c:.5f} = {longest.prefetch.total_ms:.3f} ms. {step}"
     )
 
 
@@ -104,11 +105,19 @@ def crossover_sums(model: ModelConfig, hw: HardwareProfile, n_star: int | None, 
     sums = f"Here: at $n^*$ = **{n_star}** the link needs {link_ms:.4f} ms and the engine {engine_ms:.4f} ms."
     if not is_uniform(model.layers):
         return sums
+    if model.layers[0].experts or model.layers[0].window:
+        scaling = ""
+    else:
+        scaling = (
+            " It scales with the weights a layer reads and with the ratio of the link's rate to the memory's, and "
+            "inversely with the batch and with the KV bytes a token takes."
+        )
     law = r"$$n^* = \left\lceil \frac{W}{\text{HBM}} \cdot \frac{\text{PCIe}}{K(1)} \right\rceil$$"
-    return f"In a stack of equal layers that is one ceiling, with $K(1)$ the bytes of one token:\n\n{law}\n\n{sums}"
+    equal = "In a stack of equal layers that is one ceiling, with $K(1)$ the bytes of one token"
+    return f"{equal}:\n\n{law}\n\n{sums}{scaling}"
 
 
-def benefit(model: ModelConfig, peak: Comparison) -> str:
+def benefit(model: ModelConfig, peak: Comparison, n_star: int | None) -> str:
     """Why the reduction has a ceiling and where it is largest: a law for equal layers, a finding for others."""
     reached = f"the best whole context, {peak.ctx_len}, reaches {peak.reduction_pct:.3f} %"
     if not is_uniform(model.layers):
@@ -119,12 +128,19 @@ def benefit(model: ModelConfig, peak: Comparison) -> str:
             f"{peak.stall_ms:.3f} ms."
         )
     layers = len(peak.compute)
-    return (
-        "### Why the benefit rises, peaks, and falls\n\nDivide both steps by $c$ and write $x = t / c$, which is the "
-        "context in units of the crossover. The reduction is\n\n"
+    law = (
+        "Divide both steps by $c$ and write $x = t / c$. The reduction is\n\n"
         r"$$1 - \frac{\text{prefetch}}{\text{on-demand}} = \frac{L - 1}{L} \cdot \frac{\min(1, x)}{1 + x}$$"
-        "\n\nBelow the crossover there is ever more transfer to hide and compute enough to hide it; beyond it the same "
-        "compute hides an ever smaller part of a growing transfer. The largest value is at $x = 1$:\n\n"
+    )
+    if n_star is None:
+        return (
+            f"### Why the benefit rises until the window is full\n\n{law}\n\nIt rises with $x$ up to 1, and here the "
+            f"window keeps $x$ below: {reached}, and so does every longer one."
+        )
+    return (
+        f"### Why the benefit rises, peaks, and falls\n\n{law}\n\nBelow the crossover there is ever more transfer to "
+        "hide and compute enough to hide it; beyond it the same compute hides an ever smaller part of a growing "
+        "transfer. The largest value is at $x = 1$:\n\n"
         r"$$\text{reduction} \le \frac{L - 1}{2L} < \frac{1}{2}$$"
         f"\n\nHere: ({layers} − 1) / (2 × {layers}) = {50 * (layers - 1) / layers:.3f} %, and {reached}."
     )
@@ -134,7 +150,9 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
     """What does more depth buy, and what does it cost?"""
     saved = one.prefetch.total_ms - deeper.prefetch.total_ms
     memory = (deeper.prefetch.gpu_kv_bytes - one.prefetch.gpu_kv_bytes) / 1e6
-    knob = "a speed knob here" if saved > 1e-9 * one.prefetch.total_ms else "a memory knob here, not a speed knob"
+    faster = saved > 1e-9 * one.prefetch.total_ms
+    shorter = f"{saved:.2f} ms shorter" if faster else "no shorter"
+    knob = "a speed knob here" if faster else "a memory knob here, not a speed knob"
     law = (
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. "
@@ -142,13 +160,13 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
     law = law if is_uniform(model.layers) else ""
     return (
         f"{law}From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} "
-        f"gets {max(0.0, saved):.2f} ms shorter and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
+        f"gets {shorter} and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
     )
 
 
 def way(comparison: Comparison) -> str:
     """What is done to shorten the step."""
-    return "windows resident" if comparison.ondemand.resident_bytes else f"depth {comparison.depth}"
+    return "windows kept on the GPU" if comparison.ondemand.resident_bytes else f"depth {comparison.depth}"
 
 
 def knobs(ways: Sequence[Comparison]) -> str:
@@ -157,6 +175,7 @@ def knobs(ways: Sequence[Comparison]) -> str:
     best = min(others, key=lambda each: each.prefetch.total_ms)
     saved = start.prefetch.total_ms - best.prefetch.total_ms
     if saved <= 1e-9 * start.prefetch.total_ms:
-        return "None of these shortens the step at this context: its pace is set elsewhere."
+        pace = "the link carries" if start.bound == "pcie" else "the engine computes"
+        return f"None of these shortens the step at this context: what {pace} in all sets its pace."
     more = (best.prefetch.gpu_kv_bytes - start.prefetch.gpu_kv_bytes) / 1e6
     return f"The strongest of these is {way(best)}: {saved:.2f} ms shorter for {more:.1f} MB of GPU memory more."

@@ -6,6 +6,7 @@ A file gives the dense fields, or `layers:`: groups in order, each `{count, ...f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from itertools import groupby
@@ -29,7 +30,7 @@ def read_model(given: dict[str, Any]) -> tuple[ModelConfig, str]:
     optional = [field.name for field in fields(ModelConfig) if field.name not in (*REQUIRED, *own)]
     if "layers" in given:
         optional = [name for name in optional if name not in STACK]
-    checked_keys(given, [name for name in _order() if name in (*REQUIRED, *own)], optional)
+    checked_keys(given, (*REQUIRED, *own), optional)
     values = {key: value for key, value in given.items() if key != "source"}
     if "layers" in given:
         values["layers"] = tuple(_layers(given["layers"], "layers", nested=False))
@@ -55,7 +56,7 @@ def model_yaml(model: ModelConfig, source: str) -> str:
 def description(model: ModelConfig) -> Iterator[str]:
     """The model in a few lines for people."""
     yield f"model        {model.name}"
-    for layer, count in _kinds(model.layers):
+    for layer, count in Counter(model.layers).items():
         window = f", window {layer.window:,}" if layer.window else ""
         experts = f", {layer.experts_per_token} of {layer.experts} experts a token" if layer.experts else ""
         yield f"layers       {count} {layer.kind}{window}, {layer.kv_values:,} values cached a token{experts}"
@@ -68,11 +69,6 @@ def description(model: ModelConfig) -> Iterator[str]:
         yield f"state        {state:,.0f} bytes a sequence"
     for sentence in model.assumptions:
         yield f"assumed      {sentence}"
-
-
-def _order() -> list[str]:
-    names = [field.name for field in fields(ModelConfig)]
-    return [names[0], "source", *names[1:]]
 
 
 def _layers(groups: Any, what: str, nested: bool) -> Iterator[Layer]:
@@ -135,9 +131,3 @@ def _run(layer: Layer, count: int) -> dict[str, Any]:
 
 def _is_said(field: Field[Any], layer: Layer) -> bool:
     return field.default is MISSING or getattr(layer, field.name) != field.default
-
-
-def _kinds(layers: tuple[Layer, ...]) -> Iterator[tuple[Layer, int]]:
-    """Each distinct layer and how often it occurs, in order of first use."""
-    for layer in dict.fromkeys(layers):
-        yield layer, layers.count(layer)

@@ -107,7 +107,10 @@ def provenance(request: Request) -> None:
         Column("SHA-256", [request.model.digest, request.hw.digest]),
     )
     made_by = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
-    say(f"Numbers and figures by kvprefetch {__version__} with {made_by}. To build it again: `{request.command}`")
+    say(
+        f"Numbers and figures by kvprefetch {__version__} with {made_by}. To build it again: `{request.command}`, "
+        "where a name that ends in eight hexadecimal digits stands for the file whose SHA-256 begins with them."
+    )
 
 
 def show(fig: Figure, alt: str, caption: str) -> None:

@@ -6,23 +6,16 @@ b batch, d depth, L layers, n* crossover; sum c and sum t are a step's engine an
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvprefetch.checks import refusal, whole_number
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
-from kvprefetch.roofline import (
-    first_exceeding_ctx,
-    first_reaching_ctx,
-    layer_times,
-    offloaded_bytes,
-    resident_bytes,
-)
+from kvprefetch.crossover import first_exceeding_ctx, first_reaching_ctx, largest_reduction_ctx
+from kvprefetch.roofline import layer_times, offloaded_bytes, resident_bytes
 from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
 
 if TYPE_CHECKING:
@@ -78,9 +71,19 @@ class Comparison:
         return self.ondemand.total_s / self.prefetch.total_s
 
     @property
+    def compute_ms(self) -> float:
+        """sum c: milliseconds the engine computes."""
+        return 1e3 * sum(self.compute)
+
+    @property
+    def transfer_ms(self) -> float:
+        """sum t: milliseconds the link carries."""
+        return 1e3 * sum(self.transfer)
+
+    @property
     def stall_ms(self) -> float:
         """Prefetch step less sum c: milliseconds the engine waits."""
-        return (self.prefetch.total_s - sum(self.compute)) * 1e3
+        return self.prefetch.total_ms - self.compute_ms
 
     @property
     def hidden_share(self) -> float:
@@ -92,7 +95,7 @@ class Comparison:
     @property
     def lower_bound_ms(self) -> float:
         """max(sum c, sum t): no schedule of one engine and one link is faster."""
-        return max(sum(self.compute), sum(self.transfer)) * 1e3
+        return max(self.compute_ms, self.transfer_ms)
 
     @property
     def upper_bound_ms(self) -> float:
@@ -175,29 +178,11 @@ def peak_ctx(
 ) -> int | None:
     """The whole context of the largest reduction; None where no layer caches anything.
 
-    Between two contexts at which a window fills, every transfer is linear in n, the prefetch step convex
-    and the on-demand step linear, so the reduction rises, then falls: one bisection finds its top there.
-    In a uniform stack it lies at n* or n*-1; in others the largest of several tops can lie elsewhere.
+    Raises InputError on a bad `batch` or `depth`.
     """
     _check_kinds(model, hw, terms)
-    batch = whole_number("batch", batch, MOST_BATCH)
-    windows = {layer.window for layer in model.layers if layer.window and layer.kv_values}
-    # Where sum t is a thousand times sum c the reduction is below a thousandth, whatever the stack.
-    end = first_reaching_ctx(model.layers, hw, batch, terms, times_compute=1000) or max(windows, default=None)
-    if end is None:
-        return None
-
-    def reductions(*contexts: int) -> np.ndarray:
-        steps = _steps(model, hw, np.array(contexts), batch, depth, terms)
-        return 1 - steps.prefetch / steps.ondemand
-
-    def falls(ctx_len: int) -> bool:
-        now, then = reductions(ctx_len, ctx_len + 1)
-        return then <= now
-
-    edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, end} if edge <= end)
-    tops = [first + bisect_left(range(first, last), True, key=falls) for first, last in pairwise(edges)]
-    return [*tops, end][reductions(*tops, end).argmax()]
+    batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
+    return largest_reduction_ctx(model.layers, hw, batch, depth, terms)
 
 
 def sweep_columns(
@@ -243,7 +228,8 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
         contexts = np.array([whole_number("contexts", ctx_len, MOST_CTX) for ctx_len in contexts], dtype=int)
     if not contexts.size:
         raise refusal("contexts", "none", f"one or more whole numbers from 1 to {MOST_CTX}")
-    in_order = np.unique(contexts)
+    in_order = np.sort(contexts)
+    in_order = in_order[np.append(True, in_order[1:] != in_order[:-1])]  # np.unique loads a tenth of numpy for this
     for ctx_len in in_order[[0, -1]].tolist():
         whole_number("contexts", ctx_len, MOST_CTX)
     return in_order.astype(int)

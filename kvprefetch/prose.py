@@ -39,25 +39,35 @@ def bound(comparison: Comparison) -> str:
 def question(model_name: str, batch: int, depth: int) -> str:
     """What is asked, and what the two policies are. `model_name` as Markdown."""
     return (
-        f"The KV cache of {model_name} is kept in host memory, and every layer's K and V cross PCIe in each decode "
-        f"step (batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. "
-        f"**Prefetch** fetches {ahead(depth)} while the engine computes. This page says when that helps, by how much, "
-        "and where it stops helping; section 8 checks each claim a second way."
+        f"The KV cache of {model_name} is kept in host memory, and all of it crosses the link in each decode step "
+        f"(batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** "
+        f"fetches {ahead(depth)} while the engine computes. This page says how much that saves, at which context the "
+        "gain is largest, and how it shrinks beyond; section 8 checks each claim a second way."
     )
 
 
-def inputs(model_name: str, card_name: str, figures: int) -> str:
+def inputs(model_name: str, card_name: str) -> str:
     """What the page rests on. Names as Markdown."""
     return (
-        f"Two files decide everything: {model_name} as published, and {figures} figures of {card_name}, each with its "
-        "source; nothing on this page was measured here."
+        f"Everything follows from two files, that of {model_name} and that of {card_name}, whose figures carry their "
+        "sources, and from batch, depth and contexts; nothing on this page was measured here."
     )
 
 
-def answer(peak: Comparison, longest: Comparison) -> str:
-    """Does prefetch pay, where most, and what is left of it at the longest context asked for?"""
-    if len(peak.compute) == 1:
-        return "Prefetch cannot help: with one layer there is nothing to fetch ahead of."
+def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
+    """Does prefetch pay, where most, what is left of it at the longest context, and what would do better there?
+
+    `windows` is `longest` with the windows kept on the GPU.
+    """
+    floor = f"With all KV on the GPU the engine alone would take {longest.compute_ms:.2f} ms."
+    if peak.reduction == 0:
+        return f"Prefetch cannot help: there is no computation behind which a layer could be fetched. {floor}"
+    if windows.ondemand.resident_bytes and windows.prefetch.total_ms < longest.prefetch.total_ms:
+        floor = (
+            f"Keeping the sliding layers' windows on the GPU ({windows.ondemand.resident_bytes / 1e6:.0f} MB) would "
+            f"make it {windows.prefetch.total_ms:.2f} ms; with all KV there the engine alone would take "
+            f"{longest.compute_ms:.2f} ms."
+        )
     most = (
         f"Prefetching {ahead(peak.depth)} pays most at {tokens(peak.ctx_len)}, "
         f"where it cuts the step by {peak.reduction_pct:.1f} %"
@@ -67,8 +77,9 @@ def answer(peak: Comparison, longest: Comparison) -> str:
         f"({longest.ondemand.total_ms:.2f} → {longest.prefetch.total_ms:.2f} ms)"
     )
     if longest.bound == "pcie":
-        return f"{most}; {at_longest}, because both policies then wait for the same link."
-    return f"{most}; {at_longest}, hiding {100 * longest.hidden_share:.0f} % of the transfer behind compute."
+        return f"{most}; {at_longest}, because both policies then wait for the same link. {floor}"
+    hidden = f"hiding {100 * longest.hidden_share:.0f} % of the transfer behind compute"
+    return f"{most}; {at_longest}, {hidden}. {floor}"
 
 
 def scope(model: ModelConfig, longest: Comparison) -> str:
@@ -99,8 +110,10 @@ def pace(n_star: int | None, peak: Comparison) -> str:
     """Which resource sets the pace where, and where the gap is widest."""
     widest = f"the gap to on-demand is widest, in proportion, at {tokens(peak.ctx_len)}"
     if n_star is None:
-        return f"The engine is the bound at every context; {widest}."
-    return f"The engine is the bound below {tokens(n_star)} and the link from there on; {widest}."
+        return f"By the sums the engine is the bound at every context; {widest}."
+    if n_star == 1:
+        return f"By the sums the link is the bound at every context; {widest}."
+    return f"By the sums the engine is the bound below {tokens(n_star)} and the link from there on; {widest}."
 
 
 def sweep_range(sweep: Sweep) -> str:
@@ -122,8 +135,8 @@ def left_out(model: ModelConfig, hw: HardwareProfile, longest: Comparison) -> st
     head = 1e3 * model.head_bytes / (hw.hbm_gb_s * GB)
     return (
         f"At {tokens(longest.ctx_len)} two omitted terms would add to the engine's time at least {kv_read:.2f} ms "
-        f"(attention reading the KV from HBM) and {head:.2f} ms (the LM head), on top of {sum_c(longest):.2f} ms for "
-        "the weights."
+        f"(attention reading the KV from HBM) and {head:.2f} ms (the LM head), on top of {longest.compute_ms:.2f} ms "
+        "for the weights."
     )
 
 
@@ -133,13 +146,3 @@ def checks(results: tuple[Check, ...]) -> str:
     if failed:
         return f"{len(failed)} of {len(results)} checks fail: {'; '.join(failed)}."
     return f"All {len(results)} checks hold: each figure was worked out a second way and agrees."
-
-
-def sum_c(comparison: Comparison) -> float:
-    """Milliseconds that the engine computes."""
-    return 1e3 * sum(comparison.compute)
-
-
-def sum_t(comparison: Comparison) -> float:
-    """Milliseconds that the link carries."""
-    return 1e3 * sum(comparison.transfer)

@@ -135,6 +135,8 @@ def _swap(here: Path, new: Path, old: Path) -> None:
                 os.replace(old / name, here / name)
             elif (here / name).is_file():
                 (here / name).unlink()
+        if not any(here.iterdir()):
+            here.rmdir()
         raise
 
 

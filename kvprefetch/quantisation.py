@@ -103,13 +103,13 @@ def precision(block: Block, index: int, plain: float, quantisation: Quantisation
         raise InputError(f"quantization_config: not known for layers of kind {block.mixer.kind}; {BY_HAND}")
     mlp = SHARED if block.feed.experts else DENSE
     parts = (MIXERS[block.mixer.kind], mlp, EXPERTS)
-    kept = [_is_kept(part, index, quantisation.kept) for part in parts]
-    return Precision(*(plain if kept[0] else small, plain if kept[1] else small), plain, plain if kept[2] else small)
+    mixer, mlp, expert = (plain if _is_kept(part, index, quantisation.kept) else small for part in parts)
+    return Precision(mixer, mlp, router=plain, expert=expert)
 
 
 def check_names(blocks: tuple[Block, ...], quantisation: Quantisation) -> None:
     """Raises InputError if the file leaves something alone that is no part of a layer this reader knows."""
-    parts = (ATTENTION, *MIXERS.values(), DENSE, SHARED, EXPERTS)
+    parts = (*MIXERS.values(), DENSE, SHARED, EXPERTS)
     names = {name for part in parts for alternative in part for name in alternative}
     for entry in quantisation.kept:
         number = re.search(r"layers\.(\d+)\.", entry)

@@ -6,6 +6,7 @@ python -m kvprefetch.reference
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from kvprefetch.catalog import HARDWARE, MODELS, find
 from kvprefetch.publish import folder
 from kvprefetch.report import rebuild
 from kvprefetch.request import Request
+from kvprefetch.stops import guarded
 
 # Three pairs that cover the six built-ins.
 REFERENCES = (("llama3-8b", "a100"), ("llama2-13b", "a100-gen3"), ("mistral-7b", "rtx4090"))
@@ -67,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(guarded(main))

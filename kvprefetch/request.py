@@ -10,7 +10,7 @@ from kvprefetch.checks import refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.planner import DEFAULT_CONTEXTS, MOST_BATCH, MOST_CTX, contexts_in_order, crossover_ctx
 
-MOST_DEPTH = 1_000  # a report also looks at the depths beyond
+MOST_REPORT_DEPTH = 1_000  # a report also looks at the depths beyond
 MOST_CROSSOVER = MOST_CTX // 4  # and at contexts beyond the crossover
 MOST_CONTEXTS = 100  # rows of a table that is still read
 MOST_SUFFIX = 60  # characters of a folder's name that spell parameters
@@ -28,7 +28,7 @@ class Request:
 
     def __post_init__(self) -> None:
         settle(self, whole_number, "batch", most=MOST_BATCH)
-        settle(self, whole_number, "depth", most=MOST_DEPTH)
+        settle(self, whole_number, "depth", most=MOST_REPORT_DEPTH)
         object.__setattr__(self, "contexts", tuple(contexts_in_order(self.contexts).tolist()))
         if len(self.contexts) > MOST_CONTEXTS:
             raise refusal("contexts", f"{len(self.contexts)} of them", f"at most {MOST_CONTEXTS}")

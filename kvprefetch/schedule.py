@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -22,8 +21,7 @@ MOST_SECONDS = 1e100  # of one layer: sums stay finite
 ROWS_AT_ONCE = 4096  # of a long sweep: few enough that the working arrays stay in cache
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """When link and engine serve each layer: seconds from the start, four arrays of shape (..., L)."""
 
     fetch_start: np.ndarray
@@ -70,29 +68,20 @@ def timeline(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> Timel
     return _timeline(_ahead(depth), *_times(compute, transfer))
 
 
-class _Service(NamedTuple):
-    """When one layer is served, an entry a row; the fields of Timeline."""
-
-    fetch_start: np.ndarray
-    fetch_end: np.ndarray
-    compute_start: np.ndarray
-    compute_end: np.ndarray
+Policy = Callable[[np.ndarray, np.ndarray], Iterator[Timeline]]
 
 
-Policy = Callable[[np.ndarray, np.ndarray], Iterator[_Service]]
-
-
-def _ondemand(compute: np.ndarray, transfer: np.ndarray) -> Iterator[_Service]:
-    """Each layer's service; arrays (L, rows)."""
+def _ondemand(compute: np.ndarray, transfer: np.ndarray) -> Iterator[Timeline]:
+    """Each layer's moments in turn, an entry a row; arrays (L, rows)."""
     done = np.zeros(compute.shape[1])
     for c, t in zip(compute, transfer, strict=True):
         landed = done + t
-        yield _Service(done, landed, landed, landed + c)
+        yield Timeline(done, landed, landed, landed + c)
         done = landed + c
 
 
-def _prefetch(compute: np.ndarray, transfer: np.ndarray, depth: int) -> Iterator[_Service]:
-    """Each layer's service; arrays (L, rows) in whose rows the same layers fetch."""
+def _prefetch(compute: np.ndarray, transfer: np.ndarray, depth: int) -> Iterator[Timeline]:
+    """Each layer's moments in turn, an entry a row; arrays (L, rows) in whose rows the same layers fetch."""
     link_free = done = np.zeros(compute.shape[1])
     buffer_free = deque([done] * min(depth + 1, len(compute)))  # buffers come free in the order they were filled
     for c, t in zip(compute, transfer, strict=True):
@@ -106,7 +95,7 @@ def _prefetch(compute: np.ndarray, transfer: np.ndarray, depth: int) -> Iterator
         done = compute_start + c
         if t[0] > 0:
             buffer_free.append(done)
-        yield _Service(fetch_start, landed, compute_start, done)
+        yield Timeline(fetch_start, landed, compute_start, done)
 
 
 def _ahead(depth: int) -> Policy:
@@ -130,8 +119,9 @@ def _step(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> np.ndarr
     c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
     step = np.empty(len(t))
     for rows in _alike(t):
-        for service in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
-            step[rows] = service.compute_end  # in the end, the last layer's
+        for layer in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
+            last = layer.compute_end
+        step[rows] = last
     return step.reshape(compute.shape[:-1])[()]
 
 
@@ -139,8 +129,8 @@ def _timeline(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> Time
     c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
     moments = np.empty((4, *t.shape))
     for rows in _alike(t):
-        for layer, service in enumerate(policy(c[rows].T, t[rows].T)):
-            moments[:, rows, layer] = service
+        for index, layer in enumerate(policy(c[rows].T, t[rows].T)):
+            moments[:, rows, index] = layer
     return Timeline(*moments.reshape(4, *compute.shape))
 
 

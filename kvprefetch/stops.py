@@ -1,16 +1,21 @@
-"""How does a stop from outside, Ctrl-C or a signal, end the work?
+"""How does work end that does not go well: stopped from outside, refused, or out of disk?
 
-It unwinds the stack once, so that kernels are stopped and nothing half-written stays; further ones are
-ignored meanwhile, and work that must not be torn apart holds them back.
+In one line and an exit status. A stop, Ctrl-C or a signal, unwinds the stack once, so that kernels are
+stopped and nothing half-written stays; further ones are ignored meanwhile, and work that must not be torn
+apart holds them back.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
+
+from kvprefetch.checks import InputError
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -23,10 +28,43 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
-def unwind_on_stops() -> None:
-    """From now on a stop raises Stopped."""
+def guarded(work: Callable[[], None]) -> int:
+    """Do the work of a program; returns its exit status. What it cannot do is one line on stderr."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="backslashreplace")  # a name is printed as far as the terminal can
+    try:
+        _unwind_on_stops()
+        work()
+        if sys.stdout:
+            sys.stdout.flush()
+        return 0
+    except InputError as error:
+        return _failed(str(error), 2)
+    except Stopped as stop:
+        return _failed("stopped", 128 + stop.number)
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        _drop_output()
+        return 1
+    except OSError as error:
+        _drop_output()
+        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 2)
+
+
+def _failed(message: str, status: int) -> int:
+    print(f"kvprefetch: {message}", file=sys.stderr)
+    return status
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere: Python would complain about it at its end."""
+    if sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unwind_on_stops() -> None:
     for stop in STOPS:
-        signal.signal(stop, _raise)
+        if signal.getsignal(stop) is not signal.SIG_IGN:  # under nohup, or in the background: not ours to take back
+            signal.signal(stop, _raise)
 
 
 def _raise(number: int, _: object) -> NoReturn:

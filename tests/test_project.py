@@ -9,37 +9,16 @@ import tomllib
 import pytest
 from conftest import ROOT
 
-# Each module imports only those before it.
-READING_ORDER = [
-    *("checks", "paths", "layers", "configs", "mixers", "blocks", "gemma", "hybrids", "families", "quantisation"),
-    *(
-        "assumptions",
-        "huggingface",
-        "modelfile",
-        "plainyaml",
-        "catalog",
-        "roofline",
-        "schedule",
-        "planner",
-        "request",
-        "metrics",
-    ),
-    *(
-        "simulation",
-        "verify",
-        "charts",
-        "prose",
-        "derivation",
-        "captions",
-        "notebook",
-        "stops",
-        "publish",
-        "html",
-        "report",
-        "reference",
-    ),
-    *("commandline", "__main__"),
-]
+from kvprefetch.reference import REFERENCES
+
+
+def reading_order():
+    """The modules in the order of the README's table, `html/` as one."""
+    table = (ROOT / "README.md").read_text().split("## Reading the code")[1].split("What each dependency")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [name.removesuffix("/") for row in rows for name in re.findall(r"`([\w/]+)`", row)]
+
+
 ALONE = {  # packages that only these modules may import
     "matplotlib": {"charts", "notebook"},
     "papermill": {"report"},
@@ -67,7 +46,7 @@ def modules():
             yield name, path
 
 
-def test_the_top_level_is_what_the_readme_shows():
+def test_the_top_level_is_what_it_should_be():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     names = {line.split("/")[0] for line in tracked.splitlines()}
     shown = {"notebooks", "kvprefetch", "params", "reports", "tests"}
@@ -76,14 +55,15 @@ def test_the_top_level_is_what_the_readme_shows():
     }
 
 
-def test_modules_import_only_those_before_them():
-    assert {name for name, _ in modules()} == set(READING_ORDER)
+def test_modules_import_only_those_before_them_in_the_readmes_table():
+    order = reading_order()
+    assert {name for name, _ in modules()} == set(order)
     for name, path in modules():
         for imported in imports(path):
             if imported.startswith("kvprefetch."):
                 other = imported.split(".")[1]
                 if other != "__version__" and other != name:
-                    assert READING_ORDER.index(other) < READING_ORDER.index(name), f"{path.name} imports {imported}"
+                    assert order.index(other) < order.index(name), f"{path.name} imports {imported}"
 
 
 @pytest.mark.parametrize("package", ALONE)
@@ -139,3 +119,13 @@ def test_every_requirement_is_pinned():
 def test_make_alone_lists_the_targets():
     said = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {line.split()[0] for line in said.splitlines()} >= {"report", "test", "regress", "reference", "bench"}
+
+
+def test_the_reference_reports_are_those_that_are_tracked_and_tested():
+    folders = {f"{model}--{hw}" for model, hw in REFERENCES}
+    tracked = subprocess.run(
+        ["git", "ls-files", "reports"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.split("/")[1] for line in tracked.splitlines()} == folders
+    (line,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("references :="))
+    assert folders <= set(re.findall(r"[\w.-]+--[\w.-]+", line))

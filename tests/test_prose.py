@@ -25,6 +25,11 @@ FAST_LINK = HardwareProfile("fast link", 100, 1000)
 ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
 
 
+FIRST_ALONE = ModelConfig(
+    "first alone", hidden_size=8, vocab_size=10, layers=(Layer("full", 100, 200.0, 8), Layer("mlp", 100, 200.0, 0))
+)
+
+
 @pytest.mark.parametrize(
     ("model", "peak", "longest", "depth", "sentence"),
     [
@@ -34,7 +39,8 @@ ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
             32768,
             1,
             "Prefetching one layer ahead pays most at 1306 tokens, where it cuts the step by 48.4 %; at 32768 tokens "
-            "it saves 3.7 % (178.64 → 172.01 ms), because both policies then wait for the same link.",
+            "it saves 3.7 % (178.64 → 172.01 ms), because both policies then wait for the same link. With all KV on "
+            "the GPU the engine alone would take 6.85 ms.",
         ),
         (
             LLAMA3_8B,
@@ -42,14 +48,34 @@ ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
             512,
             2,
             "Prefetching 2 layers ahead pays most at 1306 tokens, where it cuts the step by 48.4 %; at 512 tokens it "
-            "saves 27.3 % (9.53 → 6.93 ms), hiding 97 % of the transfer behind compute.",
+            "saves 27.3 % (9.53 → 6.93 ms), hiding 97 % of the transfer behind compute. With all KV on the GPU the "
+            "engine alone would take 6.85 ms.",
         ),
-        (ONE_LAYER, 1306, 512, 1, "Prefetch cannot help: with one layer there is nothing to fetch ahead of."),
+        (
+            INTERLEAVED_62,
+            1236,
+            8192,
+            1,
+            "Prefetching one layer ahead pays most at 1236 tokens, where it cuts the step by 45.4 %; at 8192 tokens it "
+            "saves 30.5 % (69.40 → 48.24 ms), because both policies then wait for the same link. Keeping the sliding "
+            "layers' windows on the GPU (436 MB) would make it 28.06 ms; with all KV there the engine alone would take "
+            "25.11 ms.",
+        ),
+        (
+            ONE_LAYER,
+            1306,
+            512,
+            1,
+            "Prefetch cannot help: there is no computation behind which a layer could be fetched. With all KV on the "
+            "GPU the engine alone would take 0.21 ms.",
+        ),
+        (FIRST_ALONE, 1306, 512, 1, "Prefetch cannot help: there is no computation behind which"),
     ],
 )
 def test_the_answer(model, peak, longest, depth, sentence):
-    comparisons = (compare(model, A100_PCIE, n, depth=depth) for n in (peak, longest))
-    assert prose.answer(*comparisons) == sentence
+    comparisons = [compare(model, A100_PCIE, n, depth=depth) for n in (peak, longest)]
+    windows = compare(model, A100_PCIE, longest, depth=depth, terms=Terms(resident_windows=True))
+    assert prose.answer(*comparisons, windows).startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +123,7 @@ def test_the_cost_of_depth():
     assert derivation.depth_cost(LLAMA3_8B, *at_depths(LLAMA3_8B, 4096, 1, 2)) == (
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. From depth 1 to 2 the step at "
-        "4096 tokens gets 0.00 ms shorter and the KV blocks on the GPU grow by 16.8 MB: "
+        "4096 tokens gets no shorter and the KV blocks on the GPU grow by 16.8 MB: "
         "depth is a memory knob here, not a speed knob."
     )
     assert derivation.depth_cost(INTERLEAVED_62, *at_depths(INTERLEAVED_62, 8192, 1, 2)) == (
@@ -113,9 +139,14 @@ def test_the_strongest_knob():
         derivation.knobs(deeper) == "The strongest of these is depth 2: 3.40 ms shorter for 67.1 MB of GPU memory more."
     )
     assert derivation.knobs([*deeper, resident]) == (
-        "The strongest of these is windows resident: 20.18 ms shorter for 436.2 MB of GPU memory more."
+        "The strongest of these is windows kept on the GPU: 20.18 ms shorter for 436.2 MB of GPU memory more."
     )
-    assert derivation.knobs(at_depths(INTERLEAVED_62, 8192, 3, 4)).startswith("None of these shortens the step")
+    assert derivation.knobs(at_depths(INTERLEAVED_62, 8192, 3, 4)).endswith(
+        "what the link carries in all sets its pace."
+    )
+    assert derivation.knobs(at_depths(INTERLEAVED_62, 512, 1, 2)).endswith(
+        "what the engine computes in all sets its pace."
+    )
 
 
 def test_the_caption_over_depth():
@@ -145,7 +176,7 @@ MOE = ModelConfig(
         ),
         (
             INTERLEAVED_24,
-            "Here: 24 layers hold 3 025 797 120 weights, of which one token uses 3 025 797 120. A step reads 6.052 GB, "
+            "Here: 24 layers hold 3 025 797 120 weights. A step reads 6.052 GB, "
             "252.15 MB a layer, and 6.052 GB / 2039 GB/s = **2.968 ms**.",
             "Here, at 1024 tokens: 24 of 24 layers hold a cache, from 0.26 to 2.10 MB a layer and 28.31 MB in all, and "
             "28.31 MB / 25 GB/s = **1.132 ms**.",
@@ -173,7 +204,8 @@ def test_a_link_that_is_never_the_bound():
     assert derivation.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith(
         "Here: never. Every cache is a window"
     )
-    assert prose.pace(None, comparison).startswith("The engine is the bound at every context; the gap")
+    assert prose.pace(None, comparison).startswith("By the sums the engine is the bound at every context; the gap")
+    assert prose.pace(1, comparison).startswith("By the sums the link is the bound at every context; the gap")
     never = prose.crossover(None, sweep_columns(WINDOWS_ALONE, FAST_LINK, [512]))
     assert never == "The link never takes as long as the engine: windows cap what it carries."
 
@@ -183,41 +215,49 @@ def test_a_link_that_catches_up():
     assert derivation.summary(comparison, 1306).endswith(
         "the link catches up at 1306 tokens, and everything else follows."
     )
-    assert derivation.crossover_sums(LLAMA3_8B, A100_PCIE, 1306, 1).endswith(
-        r"\right\rceil$$"
-        "\n\nHere: at $n^*$ = **1306** the link needs 6.8472 ms and the engine 6.8458 ms."
-    )
+    sums = "Here: at $n^*$ = **1306** the link needs 6.8472 ms and the engine 6.8458 ms."
+    assert f"\n\n{sums} It scales with the weights" in derivation.crossover_sums(LLAMA3_8B, A100_PCIE, 1306, 1)
+    assert "It scales" not in derivation.crossover_sums(MOE, A100_PCIE, 1306, 1)
+    assert derivation.crossover_sums(INTERLEAVED_24, A100_PCIE, 2892, 1).startswith("Here: at $n^*$ = **2892**")
     assert prose.pace(1306, comparison) == (
-        "The engine is the bound below 1306 tokens and the link from there on; the gap to on-demand is widest, in "
-        "proportion, at 1024 tokens."
+        "By the sums the engine is the bound below 1306 tokens and the link from there on; the gap to on-demand is "
+        "widest, in proportion, at 1024 tokens."
     )
 
 
 def test_the_makespan_has_its_closed_form_in_a_stack_of_equal_layers_alone():
     equal, unlike = compare(LLAMA3_8B, A100_PCIE, 32768), compare(INTERLEAVED_24, A100_PCIE, 4096)
-    assert "Here, at 32768 tokens: 5.3687 + 31 × 5.3687 + 0.2139 ms. The prefetch step" in derivation.makespan(
-        LLAMA3_8B, equal
+    assert (
+        "Here, at 32768 tokens: 5.36871 + 31 × 5.36871 + 0.21393 = 172.013 ms. The prefetch step"
+        in derivation.makespan(LLAMA3_8B, equal)
     )
     assert derivation.makespan(INTERLEAVED_24, unlike) == (
         "The prefetch step at 4096 tokens is **5.521 ms**, between the bounds 4.152 and 7.120 ms. The engine stalls "
         "for 2.553 ms of it, and prefetch hides 38.5 % of the transfer."
     )
-    assert derivation.ondemand(unlike) == "Here, at 4096 tokens: 2.968 + 4.152 ms = **7.120 ms**."
+    assert derivation.ondemand(unlike) == "Here, at 4096 tokens: 2.9679 + 4.1524 ms = **7.120 ms**."
 
 
 def test_the_benefit_has_a_law_in_a_stack_of_equal_layers_alone():
-    equal = derivation.benefit(LLAMA3_8B, compare(LLAMA3_8B, A100_PCIE, 1306))
+    equal = derivation.benefit(LLAMA3_8B, compare(LLAMA3_8B, A100_PCIE, 1306), 1306)
     assert equal.startswith("### Why the benefit rises, peaks, and falls")
     assert equal.endswith("Here: (32 − 1) / (2 × 32) = 48.438 %, and the best whole context, 1306, reaches 48.433 %.")
-    unlike = derivation.benefit(INTERLEAVED_24, compare(INTERLEAVED_24, A100_PCIE, 1510))
+    unlike = derivation.benefit(INTERLEAVED_24, compare(INTERLEAVED_24, A100_PCIE, 1510), 2892)
     assert unlike.startswith("### Where the benefit is largest")
     assert unlike.endswith("; the sums call it compute-bound, and the engine stalls there for 0.011 ms.")
+
+
+def test_windows_that_never_fill_the_link_have_their_own_words():
+    at_window = compare(WINDOWS_ALONE, FAST_LINK, 128)
+    assert derivation.benefit(WINDOWS_ALONE, at_window, None).endswith("and so does every longer one.")
+    assert "crossover" not in derivation.benefit(WINDOWS_ALONE, at_window, None)
+    assert "bytes a token, up to its window of 128 tokens. At" in derivation.cache(WINDOWS_ALONE, FAST_LINK, at_window)
 
 
 def test_a_stack_is_not_taken_for_uniform_because_its_windows_are_not_yet_full():
     below = compare(INTERLEAVED_24, A100_PCIE, 100)
     assert len(set(below.transfer)) == 1
-    assert derivation.benefit(INTERLEAVED_24, below).startswith("### Where the benefit is largest")
+    assert derivation.benefit(INTERLEAVED_24, below, 2892).startswith("### Where the benefit is largest")
     assert derivation.makespan(INTERLEAVED_24, below).startswith("The prefetch step at 100 tokens")
 
 
@@ -225,7 +265,7 @@ def test_question_inputs_scope_and_what_is_left_out():
     one = compare(LLAMA3_8B, A100_PCIE, 32768)
     many = compare(LLAMA3_8B, A100_PCIE, 32768, batch=4, depth=2)
     assert "(batch 4)" in prose.question("M", 4, 2) and "fetches 2 layers ahead while" in prose.question("M", 4, 2)
-    assert prose.inputs("M", "C", 3).startswith("Two files decide everything: M as published, and 3 figures of C")
+    assert prose.inputs("M", "C").startswith("Everything follows from two files, that of M and that of C, ")
     assert prose.scope(LLAMA3_8B, one).startswith("One step decodes one token for one sequence: ")
     assert "for each of 4 sequences: " in prose.scope(LLAMA3_8B, many)
     assert "(17.18 GB at 32768 tokens)" in prose.scope(LLAMA3_8B, many)

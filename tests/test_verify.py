@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from stacks import INTERLEAVED_24, WINDOWS_ALONE
 
@@ -18,13 +20,14 @@ def failing():
 @pytest.mark.parametrize(
     ("model", "hw", "arguments", "count"),
     [
-        (LLAMA3_8B, A100_PCIE, {}, 6),
-        (LLAMA3_8B, A100_PCIE, {"batch": 7}, 6),
-        (LLAMA3_8B, A100_PCIE, {"batch": 10**5}, 6),
-        (LLAMA3_8B, A100_PCIE, {"depth": 3}, 6),
-        (INTERLEAVED_24, A100_PCIE, {}, 4),
-        (INTERLEAVED_24, A100_PCIE, {"depth": 2, "batch": 3}, 4),
-        (WINDOWS_ALONE, FAST_LINK, {}, 5),
+        (LLAMA3_8B, A100_PCIE, {}, 7),
+        (LLAMA3_8B, A100_PCIE, {"batch": 7}, 7),
+        (LLAMA3_8B, A100_PCIE, {"batch": 10**5}, 7),
+        (LLAMA3_8B, A100_PCIE, {"depth": 3}, 7),
+        (INTERLEAVED_24, A100_PCIE, {}, 5),
+        (INTERLEAVED_24, A100_PCIE, {"depth": 2, "batch": 3}, 5),
+        (WINDOWS_ALONE, FAST_LINK, {}, 6),
+        (replace(LLAMA3_8B, num_hidden_layers=1), A100_PCIE, {}, 6),
     ],
 )
 def test_all_checks_hold_for_a_real_pair(model, hw, arguments, count):
@@ -36,6 +39,11 @@ def test_all_checks_hold_for_a_real_pair(model, hw, arguments, count):
 def test_each_check_can_fail(monkeypatch):
     right = verify.prefetch_step, verify.crossover_ctx, verify.peak_ctx
     assert failing() == []
+
+    ondemand_step = verify.ondemand_step
+    monkeypatch.setattr(verify, "ondemand_step", lambda c, t: ondemand_step(c, t) * (1 + 1e-9))
+    assert failing() == ["sum"]
+    monkeypatch.setattr(verify, "ondemand_step", ondemand_step)
 
     monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth: right[0](c, t, depth) * (1 + 1e-9))
     assert failing() == ["closed", "event"]
