@@ -126,7 +126,7 @@ def test_a_published_config_and_its_yaml_give_the_same_report_of_a_stack_that_is
         text = " ".join(BeautifulSoup(page, "html.parser").get_text(" ").split())
         assert "The file says float32: the weights are assumed to be served in bf16." in text
         assert "Where the benefit is largest" in text and "Why the benefit rises, peaks, and falls" not in text
-        assert "windows resident" in text
+        assert "windows kept on the GPU" in text
         assert str(tmp_path) not in page
 
 
