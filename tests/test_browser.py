@@ -178,3 +178,15 @@ def test_no_table_is_cut_by_the_end_of_a_printed_page(desktop: View) -> None:
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", unicodedata.normalize("NFKC", text)))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [DESKTOP, PHONE], ids=["desktop", "dark phone"])
+def test_the_index_of_all_reports_keeps_the_same_promises(
+    browser, fresh_reports: Path, width: int, scheme: str
+) -> None:
+    opened = View(browser, fresh_reports / "index.html", width, scheme)
+    found = axe.Axe().run(opened.page).response["violations"]
+    wide = opened.page.evaluate("document.documentElement.scrollWidth")
+    opened.context.close()
+    assert (opened.remote, [rule["id"] for rule in found]) == ([], [])
+    assert wide <= width
