@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvprefetch.checks import InputError
+from kvprefetch.checks import InputError, refusal
 from kvprefetch.mixers import Mixer, attention
 
 BY_HAND = "a catalogue YAML with layers: groups states it by hand"
@@ -46,7 +46,7 @@ def plain(hidden: int, width: int) -> int:
 
 def windows(config: Any) -> list[tuple[str, int | None]]:
     """Each layer's kind of attention and the most tokens it caches: from layer_types, else one window for all."""
-    window = getattr(config, "sliding_window", None)
+    window = config.sliding_window if _has_window(config) else None
     types = getattr(config, "layer_types", None)
     if types is None:
         types = ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
@@ -61,6 +61,11 @@ def windows(config: Any) -> list[tuple[str, int | None]]:
     return [known[name] for name in types]
 
 
+def _has_window(config: Any) -> bool:
+    """Whether the family's class knows a window: a key that it does not know changes nothing in its model."""
+    return "sliding_window" in type(config).__dataclass_fields__ and getattr(config, "use_sliding_window", True)
+
+
 def head_dim(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
@@ -69,9 +74,11 @@ def grouped(config: Any, kind: str, window: int | None) -> Mixer:
     """Grouped-query attention as most families spell it."""
     if kind == "linear":
         raise InputError(f"layer_types: linear_attention is not known for {config.model_type}; {BY_HAND}")
-    size = head_dim(config)
-    kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return attention(kind, window, config.hidden_size, config.num_attention_heads, kv_heads, size, size)
+    size, heads = head_dim(config), config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    if heads % kv_heads:
+        raise refusal("num_key_value_heads", kv_heads, f"a divisor of num_attention_heads, {heads}")
+    return attention(kind, window, config.hidden_size, heads, kv_heads, size, size)
 
 
 def routed(config: Any, experts: int, expert_width: int, shared_width: int = 0, gate: int = 0) -> Feed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from types import ModuleType
 from typing import Any
 
@@ -16,7 +17,7 @@ from kvprefetch.blocks import BY_HAND, Block
 from kvprefetch.checks import InputError, refusal, shown, whole_number
 from kvprefetch.configs import ModelConfig
 from kvprefetch.families import blocks, other_params
-from kvprefetch.layers import MOST_LAYERS, WEIGHT_BYTES, Layer
+from kvprefetch.layers import MOST_LAYERS, MOST_WIDTH, WEIGHT_BYTES, Layer
 from kvprefetch.quantisation import Precision, Quantisation, check_names, precision, stated
 
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16", "float8_e4m3fn": "fp8"}
@@ -28,12 +29,26 @@ WRAPPERS = (
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "llava_next", "aya_vision", "cohere2_vision"),
     *("internvl", "kimi_k25"),
 )
+SIZES = re.compile(
+    "(hidden_size|hidden_size_per_layer_input|vocab_size|intermediate_size|head_dim|_heads|_lora_rank|experts)$"
+    "|^(sliding_window|n_embd|n_head|n_inner|d_model|d_ff|num_experts_per_tok)$"
+    "|^(first_k_dense_replace|num_kv_shared_layers)$"
+)
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 def read_config(content: bytes, name: str) -> ModelConfig:
     """The model that the text of a config.json describes, under `name`. Raises InputError."""
     raw = _parsed(content)
+    try:
+        return _model(raw, name)
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{raw['model_type']}: a figure is missing or odd: {_line(error)}; {BY_HAND}") from None
+
+
+def _model(raw: dict[str, Any], name: str) -> ModelConfig:
     inner = raw.get("text_config") if isinstance(raw.get("text_config"), dict) else raw
     dtype, quantisation, tied = _dtype(raw, inner), _quantisation(raw, inner), _tied(raw, inner)
     config, text = _classed(raw)
@@ -41,12 +56,9 @@ def read_config(content: bytes, name: str) -> ModelConfig:
         raise InputError(f"the family {config.model_type} is not one whose cache and weights are known here; {BY_HAND}")
     if inner.get("per_layer_config"):
         raise InputError(f"per_layer_config: layers that differ one by one are not read; {BY_HAND}")
-    try:
-        stack, others = blocks(text), other_params(text)
-    except InputError:
-        raise
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{config.model_type}: a figure is missing or odd: {_line(error)}; {BY_HAND}") from None
+    stack = blocks(text)
+    if len(stack) != (said := _layer_count(inner) or len(stack)):
+        raise InputError(f"{len(stack)} layers are laid out where the file counts {said}; {BY_HAND}")
     if quantisation:
         check_names(stack, quantisation)
     plain = WEIGHT_BYTES[DTYPES[dtype or "bfloat16"]]
@@ -54,10 +66,10 @@ def read_config(content: bytes, name: str) -> ModelConfig:
         name=name,
         hidden_size=text.hidden_size,
         vocab_size=text.vocab_size,
-        tie_word_embeddings=getattr(config, "tie_word_embeddings", False) if tied is None else tied,
+        tie_word_embeddings=getattr(text, "tie_word_embeddings", False) if tied is None else tied,
         weight_dtype=DTYPES[dtype or "bfloat16"],
         layers=tuple(_layer(block, precision(block, index, plain, quantisation)) for index, block in enumerate(stack)),
-        other_params=others,
+        other_params=other_params(text),
         assumptions=tuple(assumptions(inner, text, text is not config, tied, dtype, quantisation, stack)),
     )
 
@@ -88,11 +100,21 @@ def _parsed(content: bytes) -> dict[str, Any]:
         raise refusal("content", raw, accepted)
     if not isinstance(raw.get("model_type"), str):
         raise refusal("model_type", raw.get("model_type"), accepted)
-    for level in (raw, raw.get("text_config")):
-        for key in LAYER_COUNTS:
-            if isinstance(level, dict) and level.get(key) is not None:
-                whole_number(key, level[key], MOST_LAYERS)
+    for level in (raw, *(raw.get(key) for key in ("text_config", "attn_config", "ffn_config"))):
+        if isinstance(level, dict):
+            _check_sizes(level)
     return raw
+
+
+def _check_sizes(level: dict[str, Any]) -> None:
+    """Raises InputError on a layer count or a size that no model has; none, null and 0 are the class's to judge."""
+    for key, given in level.items():
+        if key in LAYER_COUNTS and given is not None:
+            whole_number(key, given, MOST_LAYERS)
+        elif SIZES.search(key):
+            for size in given if isinstance(given, list) else [given]:
+                if size is not None:
+                    whole_number(key, size, MOST_WIDTH, least=0)
 
 
 def _classed(raw: dict[str, Any]) -> tuple[Any, Any]:
@@ -110,7 +132,8 @@ def _classed(raw: dict[str, Any]) -> tuple[Any, Any]:
 
 def _plain(raw: dict[str, Any]) -> dict[str, Any]:
     """The file less what classes check in detail and this reader needs not, or reads itself, at both levels."""
-    apart = ("rope_scaling", "rope_parameters", "quantization_config")
+    apart = ("rope_scaling", "rope_parameters", "quantization_config", "attribute_map", "sub_configs")
+    apart += ("num_labels", "id2label", "label2id", "use_return_dict")
     kept = {key: value for key, value in raw.items() if key not in apart}
     if isinstance(kept.get("text_config"), dict):
         kept["text_config"] = _plain(kept["text_config"])
@@ -120,7 +143,7 @@ def _plain(raw: dict[str, Any]) -> dict[str, Any]:
 def _transformers() -> ModuleType:
     """The library, told to stay off the network and to say nothing about the absence of PyTorch."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "critical")  # a refusal is one line
     try:
         import transformers
     except ModuleNotFoundError as error:
@@ -141,6 +164,10 @@ def _dtype(raw: dict[str, Any], inner: dict[str, Any]) -> str | None:
     if not isinstance(found[0], str) or found[0] not in DTYPES:
         raise refusal("dtype", found[0], " ".join(DTYPES))
     return found[0]
+
+
+def _layer_count(inner: dict[str, Any]) -> int | None:
+    return next((inner[key] for key in LAYER_COUNTS if inner.get(key) is not None), None)
 
 
 def _quantisation(raw: dict[str, Any], inner: dict[str, Any]) -> Quantisation | None:

@@ -44,8 +44,12 @@ SHARED = _mlp("mlp.shared_expert", "mlp.shared_experts", "feed_forward.shared_ex
 EXPERTS = (*_mlp("mlp.experts.0", "feed_forward.experts.0"), ("block_sparse_moe.experts.0.w1",), ("mlp.experts",))
 # What may be named as left alone without a change to any of those: it is outside the layers, or small.
 ELSEWHERE = re.compile(
-    r"head|embed|norm|visual|vision|audio|mtp|project[io]r|merger|router|gate$|gate\.|conv1d|in_proj_(a|b|ba)$|eh_proj"
+    r"head|embed|norm|bias|visual|vision|audio|mtp|project[io]r|merger|router|gate$|gate\."
+    r"|conv1d|in_proj_(a|b|ba)$|eh_proj"
 )
+
+# A pattern with repeats of repeats, or with many of them, can take a matcher for ever.
+SLOW = re.compile(r"\)[*+?]|\{|([*+?][^*+?]*){5}")
 
 
 @dataclass(frozen=True)
@@ -74,17 +78,20 @@ def stated(given: Mapping[str, Any]) -> Quantisation:
     kept = given.get("modules_to_not_convert") or given.get("ignored_layers") or given.get("ignore") or []
     if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
         raise _unknown("modules_to_not_convert", kept)
+    for name in kept:
+        if len(name) > 200 or SLOW.search(name):
+            raise _unknown("modules_to_not_convert", name)
     if method in ("fp8", "fbgemm_fp8") and given.get("expert_dtype", "fp8") == "fp8":
         bits: float = 8
     elif method == "mxfp4":
         bits = MXFP4_BITS
     elif method in ("gptq", "awq"):
         bits = _grouped_bits(given.get("bits"), given.get("group_size"), zero_point=True)
-    elif method == "compressed-tensors":
+    elif method == "compressed-tensors" and given.get("format") != "dense":
         bits = _compressed(given.get("config_groups"))
     else:
         raise _unknown("quant_method", method)
-    for key in ("dynamic", "modules_in_block_to_quantize", "modules_to_convert", "lm_head"):
+    for key in ("dynamic", "modules_in_block_to_quantize", "modules_to_convert", "lm_head", "sparsity_config"):
         if given.get(key):
             raise _unknown(key, given[key])
     return Quantisation(method, bits, method == "mxfp4", tuple(kept))
@@ -112,10 +119,11 @@ def check_names(blocks: tuple[Block, ...], quantisation: Quantisation) -> None:
     parts = (*MIXERS.values(), DENSE, SHARED, EXPERTS)
     names = {name for part in parts for alternative in part for name in alternative}
     for entry in quantisation.kept:
-        number = re.search(r"layers\.(\d+)\.", entry)
+        number = re.search(r"layers\.(\d+)(?:\.|$)", entry)
         index = int(number[1]) if number else 0
-        draft = index >= len(blocks)  # a layer beyond the last is a draft layer's
-        if not draft and not ELSEWHERE.search(entry) and not any(_names(entry, _module(index, name)) for name in names):
+        if index >= len(blocks) or ELSEWHERE.search(entry.removesuffix("$")):  # beyond the last: a draft layer's
+            continue
+        if not any(_names(entry, _module(index, name)) for name in names):
             raise _unknown("modules left as they are", entry)
 
 
@@ -161,7 +169,7 @@ def _names(entry: str, module: str) -> bool:
         return True
     try:
         return bool(re.match(rf"(?:{entry.removeprefix('re:')})(?:(?<=\.)|(?=\.|$))", module))
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
 
 

@@ -256,6 +256,32 @@ def test_what_a_file_leaves_out_is_said_wherever_it_changes_the_model(config, le
     assert partial.assumptions or partial == whole
 
 
+@pytest.mark.parametrize(
+    "stray",
+    [
+        {"sliding_window": 32},
+        {"attribute_map": {"hidden_size": "vocab_size"}},
+        {"num_labels": 10**9},
+        {"id2label": {"0": "a"}, "sub_configs": {"a": 1}},
+    ],
+    ids=" ".join,
+)
+def test_a_key_that_the_family_does_not_know_changes_nothing(stray):
+    assert read(LLAMA, **stray) == read(LLAMA)
+
+
+def test_a_window_that_the_file_turns_off_is_off():
+    mistral = {**LLAMA, "model_type": "mistral", "sliding_window": 32}
+    assert cached(read(mistral, use_sliding_window=False)) == [FULL] * 4
+
+
+@pytest.mark.parametrize("stray", [{"max_position_embeddings": 7, "layer_types": 3}, {"hidden_act": 5}])
+def test_nothing_is_printed_beside_the_error(stray, capfd):
+    with pytest.raises(InputError):
+        read(LLAMA, **stray)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_tied_embeddings_are_the_files_or_the_familys():
     assert not read(LLAMA).tie_word_embeddings
     assert read(LLAMA, tie_word_embeddings=True).tie_word_embeddings
@@ -303,6 +329,7 @@ def test_a_quantised_checkpoint_has_its_own_bits(method):
         ["model.layers.*.self_attn"],
         ["re:.*self_attn.*"],
         ["self_attn", "model.layers.0.mlp.gate", "model.layers.4.eh_proj"],
+        ["re:.*self_attn.*", "re:lm_head$", "model.layers.4"],
         [f"model.language_model.layers.0.self_attn.{name}_proj" for name in "qkvo"],
     ],
 )
@@ -332,7 +359,7 @@ BY_HAND = "a catalogue YAML with layers: groups states it by hand"
         ({"model_type": "llama\n"}, r"model_type: got 'llama.n'"),
         ({}, "model_type: got None; accepted: a published config.json"),
         ({"model_type": ["llama"]}, "model_type: got .*; accepted"),
-        ({**LLAMA, "hidden_size": "64"}, "transformers cannot read it as llama: .*hidden_size"),
+        ({**LLAMA, "hidden_size": "64"}, "hidden_size: got '64'; accepted: a whole number"),
         ({**LLAMA, "hidden_size": 0}, "params: got 0|hidden_size: got 0"),
         (
             {**LLAMA, "num_hidden_layers": 10**9},
@@ -374,6 +401,19 @@ BY_HAND = "a catalogue YAML with layers: groups states it by hand"
             "some of mlp in layer 1",
         ),
         ({**NEMOTRON, "quantization_config": SMALLER["fp8"][0]}, "not known for layers of kind mamba"),
+        ({**LLAMA, "num_key_value_heads": 3}, "num_key_value_heads: got 3; accepted: a divisor of num_attention_heads"),
+        ({**LLAMA, "num_key_value_heads": -2}, "num_key_value_heads: got -2"),
+        ({**LLAMA, "head_dim": True}, "head_dim: got True"),
+        ({**LLAMA, "intermediate_size": 1e3}, "intermediate_size: got 1000.0"),
+        ({**DEEPSEEK, "kv_lora_rank": 10**12}, "kv_lora_rank: got 1000000000000"),
+        ({**DEEPSEEK, "num_experts_per_tok": -1}, "num_experts_per_tok: got -1"),
+        ({"model_type": "falcon_h1", "text_config": [1], "vocab_size": -1}, "vocab_size: got -1"),
+        ({**NEMOTRON, "num_hidden_layers": 7}, "4 layers are laid out where the file counts 7"),
+        ({**LLAMA, "quantization_config": {**SMALLER["compressed"][0], "format": "dense"}}, "quant_method: got"),
+        ({**LLAMA, "quantization_config": {**SMALLER["fp8"][0], "sparsity_config": {"a": 1}}}, "sparsity_config: got"),
+        ({**LLAMA, "quantization_config": {**SMALLER["fp8"][0], "ignored_layers": ["re:(a+)+b"]}}, "got 're:"),
+        ({**LLAMA, "quantization_config": {**SMALLER["fp8"][0], "ignored_layers": ["re:" + ".*" * 20]}}, "got 're:"),
+        ({**LLAMA, "quantization_config": {**SMALLER["fp8"][0], "ignored_layers": ["x" * 201]}}, "got 'xxx"),
     ],
 )
 def test_what_is_not_known_is_refused_in_one_line(config, message):
