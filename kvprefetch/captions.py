@@ -46,4 +46,6 @@ def depth_caption(by_depth: Sequence[Sequence[Comparison]]) -> str:
         return (
             "More depth shortens the step where a long transfer can start earlier (above), and adds KV blocks (below)."
         )
+    if all(row[0].prefetch.gpu_kv_bytes == row[-1].prefetch.gpu_kv_bytes for row in by_depth):
+        return "More depth changes neither the step (above) nor the KV blocks on the GPU (below)."
     return "More depth leaves the step where it is (above) and only adds KV blocks on the GPU (below)."

@@ -132,6 +132,11 @@ def benefit(model: ModelConfig, peak: Comparison, n_star: int | None) -> str:
         "Divide both steps by $c$ and write $x = t / c$. The reduction is\n\n"
         r"$$1 - \frac{\text{prefetch}}{\text{on-demand}} = \frac{L - 1}{L} \cdot \frac{\min(1, x)}{1 + x}$$"
     )
+    if layers == 1:
+        return (
+            f"### Why there is no benefit\n\n{law}\n\nWith one layer that is 0 at every context: its fetch comes "
+            "before all computation."
+        )
     if n_star is None:
         return (
             f"### Why the benefit rises until the window is full\n\n{law}\n\nIt rises with $x$ up to 1, and here the "
@@ -152,7 +157,11 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
     memory = (deeper.prefetch.gpu_kv_bytes - one.prefetch.gpu_kv_bytes) / 1e6
     faster = saved > 1e-9 * one.prefetch.total_ms
     shorter = f"{saved:.2f} ms shorter" if faster else "no shorter"
-    knob = "a speed knob here" if faster else "a memory knob here, not a speed knob"
+    grow = f"grow by {memory:.1f} MB" if memory else "stay as they are"
+    if faster:
+        knob = "depth is a speed knob here"
+    else:
+        knob = "depth is a memory knob here, not a speed knob" if memory else "there is nothing left to fetch ahead"
     law = (
         "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
         "resource busy without a gap, and no number of further buffers makes it faster. "
@@ -160,7 +169,7 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
     law = law if is_uniform(model.layers) else ""
     return (
         f"{law}From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} "
-        f"gets {shorter} and the KV blocks on the GPU grow by {memory:.1f} MB: depth is {knob}."
+        f"gets {shorter} and the KV blocks on the GPU {grow}: {knob}."
     )
 
 
@@ -175,7 +184,10 @@ def knobs(ways: Sequence[Comparison]) -> str:
     best = min(others, key=lambda each: each.prefetch.total_ms)
     saved = start.prefetch.total_ms - best.prefetch.total_ms
     if saved <= 1e-9 * start.prefetch.total_ms:
+        if start.prefetch.total_ms > 1.05 * start.lower_bound_ms:
+            return "None of these shortens the step at this context."
         pace = "the link carries" if start.bound == "pcie" else "the engine computes"
         return f"None of these shortens the step at this context: what {pace} in all sets its pace."
     more = (best.prefetch.gpu_kv_bytes - start.prefetch.gpu_kv_bytes) / 1e6
-    return f"The strongest of these is {way(best)}: {saved:.2f} ms shorter for {more:.1f} MB of GPU memory more."
+    cost = f"for {more:.1f} MB of GPU memory more" if more >= 0 else f"with {-more:.1f} MB of GPU memory less"
+    return f"The strongest of these is {way(best)}: {saved:.2f} ms shorter {cost}."

@@ -26,6 +26,11 @@ def grouped(number: int | float) -> str:
     return f"{number:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def megabytes(count: float) -> str:
+    """Bytes as MB, to the MB or to three digits."""
+    return f"{count / 1e6:.0f} MB" if count >= 100e6 else f"{count / 1e6:.3g} MB"
+
+
 def ahead(depth: int) -> str:
     """How far prefetch looks ahead."""
     return "one layer ahead" if depth == 1 else f"{depth} layers ahead"
@@ -42,7 +47,7 @@ def question(model_name: str, batch: int, depth: int) -> str:
         f"The KV cache of {model_name} is kept in host memory, and all of it crosses the link in each decode step "
         f"(batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** "
         f"fetches {ahead(depth)} while the engine computes. This page says how much that saves, at which context the "
-        "gain is largest, and how it shrinks beyond; section 8 checks each claim a second way."
+        "gain is largest, and what is left of it beyond; section 8 checks each claim a second way."
     )
 
 
@@ -61,10 +66,10 @@ def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
     """
     floor = f"With all KV on the GPU the engine alone would take {longest.compute_ms:.2f} ms."
     if peak.reduction == 0:
-        return f"Prefetch cannot help: there is no computation behind which a layer could be fetched. {floor}"
-    if windows.ondemand.resident_bytes and windows.prefetch.total_ms < longest.prefetch.total_ms:
+        return f"Prefetch cannot help: no computation comes before a fetch that could hide it. {floor}"
+    if windows.transfer_ms and windows.prefetch.total_ms < longest.prefetch.total_ms:
         floor = (
-            f"Keeping the sliding layers' windows on the GPU ({windows.ondemand.resident_bytes / 1e6:.0f} MB) would "
+            f"Keeping the sliding layers' windows on the GPU ({megabytes(windows.ondemand.resident_bytes)}) would "
             f"make it {windows.prefetch.total_ms:.2f} ms; with all KV there the engine alone would take "
             f"{longest.compute_ms:.2f} ms."
         )
@@ -76,7 +81,7 @@ def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
         f"at {tokens(longest.ctx_len)} it saves {longest.reduction_pct:.1f} % "
         f"({longest.ondemand.total_ms:.2f} → {longest.prefetch.total_ms:.2f} ms)"
     )
-    if longest.bound == "pcie":
+    if longest.prefetch.total_ms <= 1.05 * longest.transfer_ms:
         return f"{most}; {at_longest}, because both policies then wait for the same link. {floor}"
     hidden = f"hiding {100 * longest.hidden_share:.0f} % of the transfer behind compute"
     return f"{most}; {at_longest}, {hidden}. {floor}"
@@ -122,6 +127,8 @@ def sweep_range(sweep: Sweep) -> str:
     at_best = f"{sweep.reduction_pct[best]:.1f} % at {tokens(sweep.ctx_len[best])}"
     if len(sweep.ctx_len) == 1:
         return f"The reduction is {at_best}, the only context asked for."
+    if sweep.reduction_pct.max() - sweep.reduction_pct.min() < 0.05:
+        return f"The reduction is {sweep.reduction_pct[best]:.1f} % at every swept context."
     worst = int(sweep.reduction_pct.argmin())
     return (
         f"Among the swept contexts the reduction is largest, {at_best}, and smallest, "

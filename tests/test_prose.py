@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stacks import INTERLEAVED_24, INTERLEAVED_62, WINDOWS_ALONE
+from stacks import FULL_62, INTERLEAVED_24, INTERLEAVED_62, SLIDING_62, WINDOWS_ALONE, stack
 
 from kvprefetch import (
     A100_PCIE,
@@ -57,8 +57,8 @@ FIRST_ALONE = ModelConfig(
             8192,
             1,
             "Prefetching one layer ahead pays most at 1236 tokens, where it cuts the step by 45.4 %; at 8192 tokens it "
-            "saves 30.5 % (69.40 → 48.24 ms), because both policies then wait for the same link. Keeping the sliding "
-            "layers' windows on the GPU (436 MB) would make it 28.06 ms; with all KV there the engine alone would take "
+            "saves 30.5 % (69.40 → 48.24 ms), hiding 48 % of the transfer behind compute. Keeping the sliding layers' "
+            "windows on the GPU (436 MB) would make it 28.06 ms; with all KV there the engine alone would take "
             "25.11 ms.",
         ),
         (
@@ -66,10 +66,10 @@ FIRST_ALONE = ModelConfig(
             1306,
             512,
             1,
-            "Prefetch cannot help: there is no computation behind which a layer could be fetched. With all KV on the "
+            "Prefetch cannot help: no computation comes before a fetch that could hide it. With all KV on the "
             "GPU the engine alone would take 0.21 ms.",
         ),
-        (FIRST_ALONE, 1306, 512, 1, "Prefetch cannot help: there is no computation behind which"),
+        (FIRST_ALONE, 1306, 512, 1, "Prefetch cannot help: no computation comes before a fetch"),
     ],
 )
 def test_the_answer(model, peak, longest, depth, sentence):
@@ -104,6 +104,7 @@ def test_the_crossover(n_star, contexts, sentence):
     ("contexts", "sentence"),
     [
         ([1024], "The reduction is 42.6 % at 1024 tokens, the only context asked for."),
+        ([10**6, 10**6 + 1], "The reduction is 0.1 % at every swept context."),
         (
             [512, 1024, 32768],
             "Among the swept contexts the reduction is largest, 42.6 % at 1024 tokens, and smallest, 3.7 % at 32768 "
@@ -132,6 +133,14 @@ def test_the_cost_of_depth():
     )
 
 
+def test_depth_beyond_the_stack_costs_nothing():
+    deepest = at_depths(LLAMA3_8B, 4096, 31, 40)
+    assert derivation.depth_cost(LLAMA3_8B, *deepest).endswith(
+        "gets no shorter and the KV blocks on the GPU stay as they are: there is nothing left to fetch ahead."
+    )
+    assert captions.depth_caption([deepest]).startswith("More depth changes neither")
+
+
 def test_the_strongest_knob():
     deeper = at_depths(INTERLEAVED_62, 8192, 1, 2)
     resident = compare(INTERLEAVED_62, A100_PCIE, 8192, terms=Terms(resident_windows=True))
@@ -147,6 +156,11 @@ def test_the_strongest_knob():
     assert derivation.knobs(at_depths(INTERLEAVED_62, 512, 1, 2)).endswith(
         "what the engine computes in all sets its pace."
     )
+    assert derivation.knobs(at_depths(ONE_LAYER, 1306, 1, 2)) == "None of these shortens the step at this context."
+    windows = stack("windows before one full layer", 5376, [SLIDING_62] * 3 + [FULL_62])
+    one = compare(windows, A100_PCIE, 8192, depth=3)
+    resident = compare(windows, A100_PCIE, 8192, terms=Terms(resident_windows=True))
+    assert derivation.knobs([one, resident]).endswith("with 176.2 MB of GPU memory less.")
 
 
 def test_the_caption_over_depth():
@@ -247,6 +261,17 @@ def test_the_benefit_has_a_law_in_a_stack_of_equal_layers_alone():
     assert unlike.endswith("; the sums call it compute-bound, and the engine stalls there for 0.011 ms.")
 
 
+def test_one_layer_has_no_benefit():
+    alone = derivation.benefit(ONE_LAYER, compare(ONE_LAYER, A100_PCIE, 1306), 1306)
+    assert alone.startswith("### Why there is no benefit") and alone.endswith("its fetch comes before all computation.")
+
+
+def test_windows_alone_leave_nothing_to_fetch():
+    at, kept = compare(WINDOWS_ALONE, A100_PCIE, 512), Terms(resident_windows=True)
+    answer = prose.answer(at, at, compare(WINDOWS_ALONE, A100_PCIE, 512, terms=kept))
+    assert "Keeping" not in answer and "With all KV on the GPU" in answer
+
+
 def test_windows_that_never_fill_the_link_have_their_own_words():
     at_window = compare(WINDOWS_ALONE, FAST_LINK, 128)
     assert derivation.benefit(WINDOWS_ALONE, at_window, None).endswith("and so does every longer one.")
@@ -277,6 +302,10 @@ def test_question_inputs_scope_and_what_is_left_out():
 
 def test_digits_are_grouped_in_threes():
     assert prose.grouped(6979321856) == "6\u202f979\u202f321\u202f856"
+
+
+def test_megabytes_to_three_digits():
+    assert [prose.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == ["0.0123 MB", "1.05 MB", "436 MB"]
 
 
 def test_the_words_for_the_bound():
