@@ -93,7 +93,9 @@ def _layer(block: Block, precision: Precision) -> Layer:
 def _parsed(content: bytes) -> dict[str, Any]:
     accepted = "a published config.json: one JSON object that states its model_type"
     try:
-        raw = json.loads(content)
+        raw = json.loads(content, object_pairs_hook=_unique)
+    except InputError:
+        raise
     except (ValueError, RecursionError):
         raise InputError(f"not readable as JSON; accepted: {accepted}") from None
     if not isinstance(raw, dict):
@@ -104,6 +106,15 @@ def _parsed(content: bytes) -> dict[str, Any]:
         if isinstance(level, dict):
             _check_sizes(level)
     return raw
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """One JSON object; a key that is there twice says two things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise InputError(f"{shown(next(key for key in keys if keys.count(key) > 1))}: the key is there twice")
+    return found
 
 
 def _check_sizes(level: dict[str, Any]) -> None:

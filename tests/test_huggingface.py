@@ -428,6 +428,11 @@ def test_what_is_no_json_object_is_refused(content):
         read_config(content, "any")
 
 
+def test_a_key_that_is_there_twice_is_refused():
+    with pytest.raises(InputError, match="'hidden_size': the key is there twice"):
+        read_config(b'{"model_type": "llama", "hidden_size": 64, "hidden_size": 128}', "any")
+
+
 REQUIRED = {"bamba": {"attn_layer_indices": [1]}, "deepseek_v2": {"num_experts_per_tok": 6}}
 
 
