@@ -53,11 +53,12 @@ class Layer:
         settle(self, whole_number, "kv_values", "experts", least=0, most=MOST_WIDTH)
         if self.window is not None:
             settle(self, whole_number, "window", most=10**9)
+        of_experts = (self.experts_per_token, self.expert_params, self.expert_bytes)
         if self.experts:
             settle(self, whole_number, "experts_per_token", most=self.experts)
             settle(self, whole_number, "expert_params", most=MOST_PARAMS)
             settle(self, number, "expert_bytes", least=LEAST_BYTES, most=MOST_PARAMS)
-        elif any(value != 0 for value in (self.experts_per_token, self.expert_params, self.expert_bytes)):
+        elif any(value != 0 or value is False for value in of_experts):
             raise refusal("experts", 0, "at least 1 where an expert's figures are given")
         settle(self, number, "state_bytes", least=0, most=MOST_PARAMS)
 

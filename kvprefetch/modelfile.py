@@ -33,7 +33,7 @@ def read_model(given: dict[str, Any]) -> tuple[ModelConfig, str]:
     checked_keys(given, (*REQUIRED, *own), optional)
     values = {key: value for key, value in given.items() if key != "source"}
     if "layers" in given:
-        values["layers"] = tuple(_layers(given["layers"], "layers", nested=False))
+        values["layers"] = _layers(given["layers"], "layers", nested=False)
     if "assumptions" in given:
         if not isinstance(given["assumptions"], list):
             raise refusal("assumptions", given["assumptions"], "a list of sentences")
@@ -71,8 +71,9 @@ def description(model: ModelConfig) -> Iterator[str]:
         yield f"assumed      {sentence}"
 
 
-def _layers(groups: Any, what: str, nested: bool) -> Iterator[Layer]:
+def _layers(groups: Any, what: str, nested: bool) -> tuple[Layer, ...]:
     """The layers of `groups`, each as often as it says."""
+    layers: list[Layer] = []
     if not isinstance(groups, list) or not groups:
         raise refusal(what, groups, "a list of groups: {count, ...fields of a layer}")
     for number, group in enumerate(groups, 1):
@@ -81,7 +82,10 @@ def _layers(groups: Any, what: str, nested: bool) -> Iterator[Layer]:
             count = whole_number("count", group["count"], MOST_LAYERS // len(one))
         except InputError as error:
             raise InputError(f"{what}, group {number}: {error}") from None
-        yield from one * count
+        layers += one * count
+        if len(layers) > MOST_LAYERS:
+            raise refusal(what, "more layers", f"1 to {MOST_LAYERS} of them")
+    return tuple(layers)
 
 
 def _group(group: Any, nested: bool) -> tuple[Layer, ...]:
@@ -90,7 +94,7 @@ def _group(group: Any, nested: bool) -> tuple[Layer, ...]:
         raise refusal("content", group, "keys and values")
     if "layers" in group and not nested:
         checked_keys(group, ("count", "layers"), ())
-        return tuple(_layers(group["layers"], "layers", nested=True))
+        return _layers(group["layers"], "layers", nested=True)
     required = [field.name for field in fields(Layer) if field.default is MISSING]
     checked_keys(group, ("count", *required), [field.name for field in fields(Layer) if field.name not in required])
     return (Layer(**{key: value for key, value in group.items() if key != "count"}),)

@@ -235,6 +235,14 @@ def test_a_file_may_give_its_layers_as_groups_in_order(write):
         ({"layers": [ROW, {"kind": "full"}]}, "layers, group 2: count: missing; required: count kind params"),
         ({"layers": [{**ROW, "count": 0}]}, "layers, group 1: count: got 0"),
         ({"layers": [{**ROW, "count": 10**9}]}, "layers, group 1: count: got 1000000000; accepted: .* to 10000"),
+        (
+            {"layers": [{**ROW, "count": 9000}, {**ROW, "count": 9001}]},
+            "layers: got 'more layers'; accepted: 1 to 10000 of them",
+        ),
+        (
+            {"layers": [{"count": 1, "layers": [{**ROW, "count": 9000}, {**ROW, "count": 9001}]}]},
+            "group 1: layers: got 'more layers'",
+        ),
         ({"layers": [{**ROW, "params": "100"}]}, "layers, group 1: params: got '100'"),
         ({"layers": [{"count": 2, "layers": [{**ROW, "count": 9999}]}]}, "group 1: count: got 2; .* from 1 to 1$"),
         (

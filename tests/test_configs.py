@@ -197,6 +197,7 @@ def test_kv_bytes_grow_with_context_and_batch_and_are_linear_below_every_window(
         ({"experts": 4, "experts_per_token": 2}, "expert_params: got 0"),
         ({"experts": 4, "experts_per_token": 2, "expert_params": 1}, "expert_bytes: got 0.0"),
         ({"expert_params": 1}, "experts: got 0; accepted: at least 1 where an expert's figures are given"),
+        ({"experts_per_token": False}, "experts: got 0; accepted: at least 1"),
         ({"state_bytes": -1.0}, "state_bytes: got -1.0"),
         ({"state_bytes": "1"}, "state_bytes: got '1'"),
     ],
