@@ -30,6 +30,7 @@ from kvprefetch.publish import building, index_is_there, inputs_digest, publish,
 from kvprefetch.request import Request
 from kvprefetch.stops import undisturbed
 
+SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
 
@@ -163,9 +164,9 @@ def kernel() -> Iterator[AsyncKernelManager]:
             ip=f"{scratch}/k",
             connection_file=f"{scratch}/connection.json",
         )
-        with undisturbed():  # a kernel half started could not be stopped
-            run_sync(manager.start_kernel)(cwd=str(workspace()), env=environment)
         try:
+            with undisturbed():  # a kernel half started could not be stopped
+                run_sync(manager.start_kernel)(cwd=str(workspace()), env=environment, extra_arguments=SILENT)
             yield manager
         finally:
             with undisturbed():
