@@ -87,9 +87,13 @@ def kv_bytes(
 
     `ctx_len` of shape (...) gives (..., L). Raises InputError on an unknown `kv_dtype`.
     """
-    bytes_per_value = KV_BYTES[one_of("kv_dtype", kv_dtype, KV_BYTES)]
-    per_token = np.array([layer.kv_values * bytes_per_value for layer in layers])
-    return batch * held_tokens(layers, ctx_len) * per_token
+    one_of("kv_dtype", kv_dtype, KV_BYTES)
+    return batch * held_tokens(layers, ctx_len) * token_bytes(layers, kv_dtype)
+
+
+def token_bytes(layers: tuple[Layer, ...], kv_dtype: str) -> np.ndarray:
+    """Bytes of K and V that each layer caches of one token; shape (L,)."""
+    return np.array([layer.kv_values * KV_BYTES[kv_dtype] for layer in layers])
 
 
 def held_tokens(layers: tuple[Layer, ...], ctx_len: int | np.ndarray) -> np.ndarray:

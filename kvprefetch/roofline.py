@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvprefetch.configs import FIRST_ORDER, GB, HardwareProfile, Terms
-from kvprefetch.layers import KV_BYTES, Layer, held_tokens, kv_bytes, step_weight_bytes
+from kvprefetch.layers import Layer, held_tokens, kv_bytes, step_weight_bytes, token_bytes
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ def offloaded_bytes(
 
     `ctx_len` of shape (...) gives (..., L).
     """
-    a_token = np.array([layer.kv_values * KV_BYTES[terms.kv_dtype] for layer in layers])
-    return batch * offloaded_tokens(layers, ctx_len, terms) * a_token
+    return batch * offloaded_tokens(layers, ctx_len, terms) * token_bytes(layers, terms.kv_dtype)
 
 
 def resident_bytes(
