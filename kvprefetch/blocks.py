@@ -15,6 +15,10 @@ from kvprefetch.mixers import Mixer, attention
 BY_HAND = "a catalogue YAML with layers: groups states it by hand"
 
 
+def unknown_family(model_type: str) -> InputError:
+    return InputError(f"the family {model_type} is not one whose cache and weights are known here; {BY_HAND}")
+
+
 @dataclass(frozen=True)
 class Feed:
     """What follows the mixer of one layer, in weights by part: quantised checkpoints treat the parts apart."""
@@ -84,13 +88,13 @@ def grouped(config: Any, kind: str, window: int | None) -> Mixer:
 def routed(config: Any, experts: int, expert_width: int, shared_width: int = 0, gate: int = 0) -> Feed:
     """Gated experts behind a router; `shared_width` columns that every token reads, behind a gate of `gate` columns."""
     hidden = config.hidden_size
-    return Feed(
-        mlp=gated(hidden, shared_width) + hidden * gate,
-        router=hidden * experts,
-        expert=gated(hidden, expert_width),
-        experts=experts,
-        experts_per_token=config.num_experts_per_tok,
-    )
+    mlp = gated(hidden, shared_width) + hidden * gate
+    return gated_experts(hidden, experts, config.num_experts_per_tok, expert_width, mlp)
+
+
+def gated_experts(hidden: int, experts: int, experts_per_token: int, width: int, mlp: int = 0) -> Feed:
+    """Gated experts of `width` behind a router, beside an MLP of `mlp` weights that every token reads."""
+    return Feed(mlp, hidden * experts, gated(hidden, width), experts, experts_per_token)
 
 
 def output_gate(config: Any) -> int:

@@ -10,7 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvprefetch.blocks import BY_HAND, Block, Feed, gated, grouped, output_gate, plain, routed, windows
+from kvprefetch.blocks import (
+    BY_HAND,
+    Block,
+    Feed,
+    gated,
+    gated_experts,
+    grouped,
+    output_gate,
+    plain,
+    routed,
+    unknown_family,
+    windows,
+)
 from kvprefetch.checks import InputError
 from kvprefetch.gemma import gemma3n, gemma4
 from kvprefetch.hybrids import bamba, falcon_h1, granite_hybrid, jamba, nemotron_h, qwen_hybrid, qwen_moe
@@ -21,7 +33,7 @@ def blocks(config: Any) -> tuple[Block, ...]:
     """The layers of a text model's config, first layer first. Raises InputError on a family it does not cover."""
     build = FAMILIES.get(config.model_type)
     if build is None:
-        raise InputError(f"the family {config.model_type} is not one whose cache and weights are known here; {BY_HAND}")
+        raise unknown_family(config.model_type)
     return tuple(build(config))
 
 
@@ -83,13 +95,8 @@ def routed_everywhere(config: Any) -> Iterator[Block]:
 
 
 def dbrx(config: Any) -> Iterator[Block]:
-    hidden, ffn = config.hidden_size, config.ffn_config
-    feed = Feed(
-        router=hidden * ffn.moe_num_experts,
-        expert=gated(hidden, ffn.ffn_hidden_size),
-        experts=ffn.moe_num_experts,
-        experts_per_token=ffn.moe_top_k,
-    )
+    ffn = config.ffn_config
+    feed = gated_experts(config.hidden_size, ffn.moe_num_experts, ffn.moe_top_k, ffn.ffn_hidden_size)
     return iter([Block(grouped(config, "full", None), feed)] * config.num_hidden_layers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from kvprefetch.blocks import Block, Feed, gated, grouped, head_dim, windows
+from kvprefetch.blocks import Block, Feed, gated, gated_experts, grouped, head_dim, windows
 from kvprefetch.mixers import Mixer, attention
 
 
@@ -26,12 +26,7 @@ def gemma4(config: Any) -> Iterator[Block]:
     extra = 2 * hidden * (config.hidden_size_per_layer_input or 0)
     sparse = Feed()
     if config.enable_moe_block:
-        sparse = Feed(
-            router=hidden * config.num_experts,
-            expert=gated(hidden, config.moe_intermediate_size),
-            experts=config.num_experts,
-            experts_per_token=config.top_k_experts,
-        )
+        sparse = gated_experts(hidden, config.num_experts, config.top_k_experts, config.moe_intermediate_size)
     shared_from = config.num_hidden_layers - config.num_kv_shared_layers
     for index, (kind, window) in enumerate(windows(config)):
         layer = config.per_layer_config[index]  # a view of the config with what this layer has of its own

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from kvprefetch.assumptions import assumptions
-from kvprefetch.blocks import BY_HAND, Block
+from kvprefetch.blocks import BY_HAND, Block, unknown_family
 from kvprefetch.checks import InputError, refusal, shown, whole_number
 from kvprefetch.configs import ModelConfig
 from kvprefetch.families import blocks, other_params
@@ -29,7 +29,7 @@ WRAPPERS = (
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "llava", "llava_next", "aya_vision", "cohere2_vision"),
     *("internvl", "kimi_k25"),
 )
-SIZES = re.compile(
+SIZE_KEYS = re.compile(
     "(hidden_size|hidden_size_per_layer_input|vocab_size|intermediate_size|head_dim|_heads|_lora_rank|experts)$"
     "|^(sliding_window|n_embd|n_head|n_inner|d_model|d_ff|num_experts_per_tok)$"
     "|^(first_k_dense_replace|num_kv_shared_layers)$"
@@ -53,11 +53,12 @@ def _model(raw: dict[str, Any], name: str) -> ModelConfig:
     dtype, quantisation, tied = _dtype(raw, inner), _quantisation(raw, inner), _tied(raw, inner)
     config, text = _classed(raw)
     if text is not config and config.model_type not in WRAPPERS:
-        raise InputError(f"the family {config.model_type} is not one whose cache and weights are known here; {BY_HAND}")
+        raise unknown_family(config.model_type)
     if inner.get("per_layer_config"):
         raise InputError(f"per_layer_config: layers that differ one by one are not read; {BY_HAND}")
     stack = blocks(text)
-    if len(stack) != (said := _layer_count(inner) or len(stack)):
+    said = _layer_count(inner)
+    if said not in (None, len(stack)):
         raise InputError(f"{len(stack)} layers are laid out where the file counts {said}; {BY_HAND}")
     if quantisation:
         check_names(stack, quantisation)
@@ -122,7 +123,7 @@ def _check_sizes(level: dict[str, Any]) -> None:
     for key, given in level.items():
         if key in LAYER_COUNTS and given is not None:
             whole_number(key, given, MOST_LAYERS)
-        elif SIZES.search(key):
+        elif SIZE_KEYS.search(key):
             for size in given if isinstance(given, list) else [given]:
                 if size is not None:
                     whole_number(key, size, MOST_WIDTH, least=0)
