@@ -18,6 +18,11 @@ from kvprefetch.stops import undisturbed
 STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 
 
+def beside_progress(said):
+    """The lines on stderr that are not the progress bar's."""
+    return [line for line in said.splitlines() if line.strip() and "Executing:" not in line]
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -35,7 +40,7 @@ def test_a_cell_that_fails_leaves_the_last_good_report(built, checkout, kvprefet
     report = checkout / "kvprefetch" / "report.py"
     report.write_text(report.read_text().replace("CELL_TIMEOUT = 120", "CELL_TIMEOUT = 2"))
     done = kvprefetch("report", *SHORT)
-    said = [line for line in done.stderr.splitlines() if "Executing:" not in line and line.strip()]
+    said = beside_progress(done.stderr)
     assert done.returncode == 2
     assert len(said) == 1, done.stderr
     assert message in said[0]
@@ -90,7 +95,7 @@ def test_a_stop_at_any_moment_leaves_whole_files_and_no_kernel(built, checkout, 
         assert process.returncode == status
         assert said.endswith("kvprefetch: stopped\n")
         said = said.removesuffix("kvprefetch: stopped\n")
-    assert not [line for line in said.replace("\r", "\n").splitlines() if line.strip() and "Executing:" not in line]
+    assert not beside_progress(said)
     after = published(checkout)
     after.pop(f"{FOLDER}/{DIGEST}", None)  # there where the stop came when all was published
     assert after == before
@@ -127,7 +132,7 @@ def test_a_file_where_a_folder_of_the_cache_should_be_is_one_line(checkout, kvpr
     (checkout / ".cache" / place).write_text("in the way")
     verb = "notebook" if place == "notebooks" else "report"
     done = kvprefetch(verb, "--model", str(model), "--hw", "a100", "--contexts", "512")
-    said = [line for line in done.stderr.replace("\r", "\n").splitlines() if line.strip() and "Executing:" not in line]
+    said = beside_progress(done.stderr)
     assert "Traceback" not in done.stderr
     if place == "matplotlib":  # which finds itself another folder
         assert done.returncode == 0
