@@ -6,6 +6,10 @@ override export HW := $(value HW)
 override export CONTEXTS := $(value CONTEXTS)
 override export BATCH := $(value BATCH)
 override export DEPTH := $(value DEPTH)
+override export CTX := $(value CTX)
+override export RESIDENT := $(value RESIDENT)
+override export RESERVE := $(value RESERVE)
+override export TERMS := $(value TERMS)
 
 # Under LC_ALL=C, Python cannot start in a folder whose name is not ASCII.
 export LC_ALL := C.UTF-8

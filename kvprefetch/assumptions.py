@@ -14,6 +14,7 @@ SIZES = (  # what decides bytes: said where it comes from the class and not from
     *("intermediate_size", "moe_intermediate_size", "num_experts", "num_local_experts", "n_routed_experts"),
     *("num_experts_per_tok", "n_shared_experts", "decoder_sparse_step", "first_k_dense_replace"),
     *("kv_lora_rank", "q_lora_rank", "sliding_window", "num_kv_shared_layers", "full_attention_interval"),
+    "max_position_embeddings",
 )
 
 

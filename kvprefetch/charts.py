@@ -14,7 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from kvprefetch.planner import MOST_CTX, Comparison, Sweep
+from kvprefetch.layers import MOST_CTX
+from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.schedule import Timeline
 
 ONDEMAND, PREFETCH = "#D55E00", "#0072B2"
@@ -122,7 +123,7 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     for y, (_, starts, ends, tints) in zip(heights, lanes, strict=True):
         for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints), strict=False):
             if end > start:  # a layer with nothing to fetch has no bar on the link
-                ax.broken_barh([(start, end - start)], (y - 0.4, 0.8), color=tint)
+                ax.barh(y, end - start, left=start, color=tint)
                 ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center", clip_on=True)
     ax.set_yticks(heights, [name for name, *_ in lanes])
     ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))

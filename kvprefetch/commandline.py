@@ -6,21 +6,19 @@ import argparse
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
-from kvprefetch.metrics import Metrics, from_json, measure
+from kvprefetch.metrics import Metrics, as_json, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import tokens
 from kvprefetch.publish import folder, index_is_there, up_to_date
-from kvprefetch.request import Request
-
-# What `report` and `notebook` take from the environment for an option not given, and what stands in for an empty one.
-VARIABLES = {"MODEL": "llama3-8b", "HW": "a100", "CONTEXTS": None, "BATCH": None, "DEPTH": None}
+from kvprefetch.request import AUTO, PARAMETERS, Request
+from kvprefetch.termtext import FIRST_ORDER_TEXT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,43 +33,51 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar; parsed options carry their verb as `run(options)`, which may raise InputError."""
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
     commands = grammar.add_subparsers(
-        required=True, metavar="sweep | crossover | report | notebook | model | models | cards"
+        required=True, metavar="plan | sweep | crossover | report | notebook | model | models | cards"
     )
-    sweep = commands.add_parser("sweep", help="print the latency of both policies by context")
-    crossover = commands.add_parser("crossover", help="print the context from which on the link is the bound")
-    from_environment = f"What is not given is taken from the variables {' '.join(VARIABLES)}, as make sets them."
-    report = commands.add_parser("report", help="build reports/<model>--<hw>/", description=from_environment)
-    notebook = commands.add_parser("notebook", help="make a working copy of the notebook", description=from_environment)
-    for command, run in ((sweep, _sweep), (crossover, _crossover), (report, _report), (notebook, _notebook)):
+    variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
+    from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
+    for name, run, needed, text in (
+        ("plan", _plan, True, "print whether to offload, how much, and what would help"),
+        ("sweep", _sweep, True, "print the latency of both policies by context"),
+        ("crossover", _crossover, True, "print the context from which on the link is the bound"),
+        ("report", _report, False, "build reports/<model>--<hw>/"),
+        ("notebook", _notebook, False, "make a working copy of the notebook"),
+    ):
+        command = commands.add_parser(
+            name, help=text, allow_abbrev=False, description=None if needed else from_environment
+        )
         command.set_defaults(run=run)
-        command.allow_abbrev = False
-        needed = command in (sweep, crossover)
         command.add_argument(
             "--model", metavar="NAME", required=needed, help="short name, or path to a YAML or config.json"
         )
         command.add_argument("--hw", metavar="NAME", required=needed, help="short name, or path to a YAML file")
-        command.add_argument("--batch", metavar="N", help="sequences decoded together (default 1)")
-    for command in (sweep, report, notebook):
-        command.add_argument("--contexts", metavar="N,N", help="tokens in the cache (default 512 to 32768, doubling)")
-        command.add_argument("--depth", metavar="N", help="layers fetched ahead (default 1)")
+        for parameter, option in OPTIONS.items():
+            command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
+        if run in (_plan, _sweep):
+            command.add_argument("--json", action="store_true", help="print it as a report's metrics.json holds it")
     model = commands.add_parser("model", help="describe a model", allow_abbrev=False)
     model.set_defaults(run=_model)
     model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
     model.add_argument("--yaml", action="store_true", help="print it as a file of the catalogue")
     for name, run, text in (("models", _models, "list the models by short name"), ("cards", _cards, "list the cards")):
         commands.add_parser(name, help=text, allow_abbrev=False).set_defaults(run=run)
-    sweep.add_argument("--json", action="store_true", help="print what a report's metrics.json holds")
     return grammar
+
+
+def _plan(options: argparse.Namespace) -> None:
+    metrics = measure(_request(options))
+    print(as_json(metrics.plan) if options.json else "\n".join(_plan_lines(metrics)) + "\n", end="")
 
 
 def _sweep(options: argparse.Namespace) -> None:
     metrics = measure(_request(options))
-    print(metrics.to_json() if options.json else "\n".join(_lines(metrics)) + "\n", end="")
+    print(as_json(metrics) if options.json else "\n".join(_lines(metrics)) + "\n", end="")
 
 
 def _crossover(options: argparse.Namespace) -> None:
     request = _request(options)
-    crossover = crossover_ctx(request.model.config, request.hw.config, request.batch)
+    crossover = crossover_ctx(request.model.config, request.hw.config, request.batch, request.in_force)
     print("none" if crossover is None else crossover)
 
 
@@ -127,28 +133,65 @@ def _jupyter() -> ModuleType:
 
 def _request_of_make(options: argparse.Namespace) -> Request:
     """What was asked for, with the environment and the defaults in place of options not given."""
-    for variable, default in VARIABLES.items():
-        if getattr(options, variable.lower()) is None:
-            setattr(options, variable.lower(), os.environ.get(variable) or default)
+    variables = {"model": "MODEL", "hw": "HW", **{name: each.variable for name, each in PARAMETERS.items()}}
+    for name, variable in variables.items():
+        if getattr(options, name) is None:
+            setattr(options, name, os.environ.get(variable) or DEFAULT_PAIR.get(name))
     return _request(options)
 
 
 def _request(options: argparse.Namespace) -> Request:
     """What was asked for, from the options as the user wrote them."""
-    numbers = {
-        name: _whole_number(name, text)
-        for name in ("batch", "depth")
-        if (text := getattr(options, name, None)) is not None
-    }
-    if getattr(options, "contexts", None) is not None:
-        numbers["contexts"] = tuple(_whole_number("contexts", text) for text in options.contexts.split(","))
-    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **numbers)
+    given = {name: text for name in OPTIONS if (text := getattr(options, name)) is not None}
+    values = {name: OPTIONS[name].read(OPTIONS[name].name, text) for name, text in given.items()}
+    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **values)
 
 
-def _whole_number(what: str, text: str) -> int:
+def _whole_number(what: str, text: str, accepted: str = "a whole number") -> int:
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
-    raise refusal(what, text, "whole numbers, separated by commas" if what == "contexts" else "a whole number")
+    raise refusal(what, text, accepted)
+
+
+def _whole_numbers(what: str, text: str) -> tuple[int, ...]:
+    return tuple(_whole_number(what, part, "whole numbers, separated by commas") for part in text.split(","))
+
+
+def _window(what: str, text: str) -> int | str:
+    return AUTO if text.strip() == AUTO else _whole_number(what, text, f"a whole number, or {AUTO}")
+
+
+def _decimal(what: str, text: str) -> float:
+    if re.fullmatch(r"\s*[0-9]{0,9}\.?[0-9]{1,18}\s*", text):
+        return float(text)
+    raise refusal(what, text, "a number")
+
+
+def _text(_: str, text: str) -> str:
+    return text.strip()
+
+
+class Option(NamedTuple):
+    """How one parameter of a request is asked for."""
+
+    name: str
+    metavar: str
+    read: Callable[[str, str], object]  # of its name and the text
+    help: str
+
+
+DEFAULT_PAIR = {"model": "llama3-8b", "hw": "a100"}
+OPTIONS = {
+    "batch": Option("batch", "N", _whole_number, "sequences decoded together (default 1)"),
+    "depth": Option("depth", "N", _whole_number, "layers fetched ahead (default 1)"),
+    "contexts": Option(
+        "contexts", "N,N", _whole_numbers, "tokens in the cache, to sweep (default 512 to 32768, doubling)"
+    ),
+    "ctx_len": Option("ctx", "N", _whole_number, "the planner's context (default: the first that must offload)"),
+    "resident": Option("resident", "N", _window, "newest tokens kept on the GPU, or auto: as many as fit (default 0)"),
+    "reserve": Option("reserve", "SHARE", _decimal, "of the card's memory that stays free (default 0.1)"),
+    "terms": Option("terms", "TEXT", _text, "first-order or refined, then field=value by comma (default first-order)"),
+}
 
 
 def _answer(metrics: Metrics) -> str:
@@ -156,8 +199,29 @@ def _answer(metrics: Metrics) -> str:
     return (
         f"{metrics.model_name} on {metrics.hardware_name}, batch {metrics.batch}, depth {metrics.depth}: "
         f"crossover {tokens(metrics.crossover_ctx)}; largest reduction swept {best.reduction_pct:.1f} % "
-        f"at {tokens(best.ctx_len)} ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)"
+        f"at {tokens(best.ctx_len)} ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)\n{metrics.plan.verdict[0]}"
     )
+
+
+def _plan_lines(metrics: Metrics) -> Iterator[str]:
+    """The plan for people: the verdict, then the figures it rests on."""
+    plan = metrics.plan
+    yield from (*plan.verdict, "")
+    yield f"model      {metrics.model_name}"
+    yield f"hardware   {metrics.hardware_name}"
+    yield f"context    {tokens(plan.ctx_len)}, batch {metrics.batch}, depth {metrics.depth}, terms {metrics.terms}"
+    if plan.usable_gb is not None:
+        yield f"memory     {plan.usable_gb:.2f} GB after the reserve of {100 * plan.reserve:g} %"
+        yield f"weights    {plan.weights_gb:.2f} GB"
+        yield f"cache      {plan.kv_gb:.2f} GB, and {plan.state_gb:.2f} GB of recurrent state"
+        reach = "every context" if plan.resident_ctx is None else f"{tokens(plan.resident_ctx)} at most"
+        yield f"resident   {reach}; here batch {plan.resident_batch} at most"
+    if plan.window_tokens is not None:
+        yield f"window     {tokens(plan.window_tokens)} of every layer fit beside the buffers: {plan.window_ms:.2f} ms"
+    yield f"host       {plan.host_gb:.2f} GB of pinned memory"
+    yield ""
+    yield f"{'on-demand ms':>12}  {'prefetch ms':>11}  {'resident ms':>11}  bound"
+    yield f"{plan.ondemand_ms:>12.2f}  {plan.prefetch_ms:>11.2f}  {plan.resident_ms:>11.2f}  {plan.bound}"
 
 
 def _lines(metrics: Metrics) -> Iterator[str]:
@@ -166,6 +230,10 @@ def _lines(metrics: Metrics) -> Iterator[str]:
     yield f"hardware   {metrics.hardware_name}"
     yield f"batch      {metrics.batch}"
     yield f"depth      {metrics.depth}"
+    if metrics.terms != FIRST_ORDER_TEXT:
+        yield f"terms      {metrics.terms}"
+    if metrics.resident_tokens:
+        yield f"resident   the newest {tokens(metrics.resident_tokens)} of every layer"
     yield f"crossover  {tokens(metrics.crossover_ctx)}"
     yield ""
     yield f"{'ctx':>10}  {'on-demand ms':>12}  {'prefetch ms':>11}  {'reduction':>9}  {'speedup':>7}  bound"

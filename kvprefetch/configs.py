@@ -7,13 +7,20 @@ package sees a model only as its tuple of `Layer`s.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kvprefetch.checks import InputError, line_of_text, number, one_of, refusal, settle, true_or_false, whole_number
-from kvprefetch.layers import KV_BYTES, MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
+from kvprefetch.layers import KV_BYTES, MOST_CTX, MOST_LAYERS, MOST_PARAMS, MOST_WIDTH, WEIGHT_BYTES, Layer, kv_bytes
 
 GB = 1e9  # bytes, as vendors and this package count bandwidth and memory
+MICRO = 1e-6  # seconds in a microsecond
 LEAST_FIGURE, MOST_FIGURE = 1e-3, 1e6  # GB/s and GB: far beyond any hardware on either side
+
+# What a card achieves of its rates, and takes beside them: a profile may state it, `Terms` hold it.
+EFFICIENCIES = ("weight_efficiency", "attention_efficiency", "pcie_efficiency")
+ACHIEVED = (*EFFICIENCIES, "copy_latency_us", "layer_overhead_us")
+LEAST_EFFICIENCY, MOST_MICROSECONDS = 0.01, 1e6
 
 # What a dense stack is built from, and `layers` stand in for.
 STACK = ("num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads", "head_dim")
@@ -39,6 +46,7 @@ class ModelConfig:
     weight_dtype: str = "bf16"  # a key of WEIGHT_BYTES; with given `layers`, of embeddings and LM head alone
     layers: tuple[Layer, ...] | None = field(default=None, repr=False)  # the stack, first layer first
     other_params: int = 0  # weights outside layers, embeddings and LM head: position tables, per-layer embeddings
+    max_position_embeddings: int | None = None  # tokens the model was made for; None: not known
     assumptions: tuple[str, ...] = ()  # what the source does not say and was taken instead: a sentence each
 
     def __post_init__(self) -> None:
@@ -47,6 +55,8 @@ class ModelConfig:
         true_or_false("tie_word_embeddings", self.tie_word_embeddings)
         one_of("weight_dtype", self.weight_dtype, WEIGHT_BYTES)
         settle(self, whole_number, "other_params", least=0, most=MOST_PARAMS)
+        if self.max_position_embeddings is not None:
+            settle(self, whole_number, "max_position_embeddings", most=MOST_CTX)
         if not isinstance(self.assumptions, tuple):
             raise refusal("assumptions", self.assumptions, "a tuple of sentences")
         for sentence in self.assumptions:
@@ -103,8 +113,18 @@ class ModelConfig:
     @property
     def total_params(self) -> int:
         """`params` with embeddings and LM head: within the norms of the figure model cards quote."""
+        return self.params + self._params_outside_layers
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes of `total_params`: what the weights take on the GPU, every expert's included."""
+        outside = self._params_outside_layers * WEIGHT_BYTES[self.weight_dtype]
+        return sum(layer.all_bytes for layer in self.layers) + outside
+
+    @property
+    def _params_outside_layers(self) -> int:
         matrices = 1 if self.tie_word_embeddings else 2
-        return self.params + matrices * self.vocab_size * self.hidden_size + self.other_params
+        return matrices * self.vocab_size * self.hidden_size + self.other_params
 
     @property
     def head_bytes(self) -> float:
@@ -116,20 +136,36 @@ class ModelConfig:
         return float(kv_bytes(self.layers, ctx_len, batch, kv_dtype).sum())
 
 
+def _settle_achieved(config: object, names: Iterable[str]) -> None:
+    for name in names:
+        if name in EFFICIENCIES:
+            settle(config, number, name, least=LEAST_EFFICIENCY, most=1)
+        else:
+            settle(config, number, name, least=0, most=MOST_MICROSECONDS)
+
+
 @dataclass(frozen=True)
 class HardwareProfile:
-    """One GPU and the link that feeds it: sustained rates, one direction."""
+    """One GPU and the link that feeds it: sustained rates, one direction. None: not known."""
 
     name: str
     hbm_gb_s: float  # GB/s the GPU reads its own memory at
     pcie_gb_s: float  # GB/s host to device, pinned, after protocol overhead
-    hbm_capacity_gb: float | None = None  # GB of GPU memory the driver reports; None: not known
+    hbm_capacity_gb: float | None = None  # GB of GPU memory the driver reports
+    host_capacity_gb: float | None = None  # GB of host memory that can be pinned
+    weight_efficiency: float | None = None  # share of hbm_gb_s that reading weights reaches
+    attention_efficiency: float | None = None  # share of hbm_gb_s that attention's reading of the cache reaches
+    pcie_efficiency: float | None = None  # share of pcie_gb_s that copies of KV reach
+    copy_latency_us: float | None = None  # microseconds each layer's copy takes beside its bytes
+    layer_overhead_us: float | None = None  # microseconds each layer takes beside its reads: launches, synchronisation
 
     def __post_init__(self) -> None:
         line_of_text("name", self.name, 100)
         settle(self, number, "hbm_gb_s", "pcie_gb_s", least=LEAST_FIGURE, most=MOST_FIGURE)
-        if self.hbm_capacity_gb is not None:
-            settle(self, number, "hbm_capacity_gb", least=LEAST_FIGURE, most=MOST_FIGURE)
+        for capacity in ("hbm_capacity_gb", "host_capacity_gb"):
+            if getattr(self, capacity) is not None:
+                settle(self, number, capacity, least=LEAST_FIGURE, most=MOST_FIGURE)
+        _settle_achieved(self, [name for name in ACHIEVED if getattr(self, name) is not None])
 
 
 @dataclass(frozen=True)
@@ -139,11 +175,26 @@ class Terms:
     kv_dtype: str = "fp16"  # a key of KV_BYTES: how a cached value is stored
     resident_tokens: int = 0  # the newest tokens of every layer whose KV stays on the GPU
     resident_windows: bool = False  # layers with a window keep all of it on the GPU
+    kv_read: bool = False  # attention reads the cache from HBM, resident or landed
+    lm_head: bool = False  # the LM head is read once, after the last layer
+    weight_efficiency: float = 1.0  # achieved over stated HBM rate, reading weights
+    attention_efficiency: float = 1.0  # the same, attention reading the cache
+    pcie_efficiency: float = 1.0  # achieved over stated link rate
+    copy_latency_us: float = 0.0  # microseconds more for each offloaded layer's copy
+    layer_overhead_us: float = 0.0  # microseconds more of engine time for each layer
+    cross_token_overlap: bool = False  # the next token's first fetches start while this token ends
 
     def __post_init__(self) -> None:
         one_of("kv_dtype", self.kv_dtype, KV_BYTES)
-        settle(self, whole_number, "resident_tokens", least=0, most=10**9)
-        true_or_false("resident_windows", self.resident_windows)
+        settle(self, whole_number, "resident_tokens", least=0, most=MOST_CTX)
+        settle(self, true_or_false, "resident_windows", "kv_read", "lm_head", "cross_token_overlap")
+        _settle_achieved(self, ACHIEVED)
 
 
 FIRST_ORDER = Terms()
+
+
+def refined(hw: HardwareProfile) -> Terms:
+    """First order with what it leaves out: KV read, LM head, and all that the profile of `hw` states it achieves."""
+    stated = {name: getattr(hw, name) for name in ACHIEVED if getattr(hw, name) is not None}
+    return Terms(kv_read=True, lm_head=True, **stated)

@@ -1,24 +1,27 @@
 """From which context on does the link need as long as the engine, and where does prefetch save most?
 
-Both are solved, never scanned. sum t never falls as the context grows, so the crossover is one bisection,
-in rationals made from the rates' decimal text: the ceiling of a float quotient is one off on some ties.
+Both are solved, never scanned. Between two contexts at which a window fills or tokens begin to leave the GPU,
+sum t and sum c are linear in the context. They are compared in rationals made from the figures' decimal
+text: the ceiling of a float quotient is one off on some ties.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from math import ceil
+from math import ceil, floor, inf
+from typing import NamedTuple
 
 import numpy as np
 
 from kvprefetch.checks import refusal
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, Terms
-from kvprefetch.layers import KV_BYTES, Layer, step_weight_bytes
-from kvprefetch.roofline import layer_times, offloaded_tokens
-from kvprefetch.schedule import ondemand_step, prefetch_step
+from kvprefetch.layers import KV_BYTES, MOST_CTX, Layer, step_weight_bytes
+from kvprefetch.roofline import offloaded_tokens
 
 MOST_SOLVED = 2**53  # tokens; beyond, whole numbers are no longer exact as floats
 
@@ -27,35 +30,74 @@ def first_reaching_ctx(
     layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms = FIRST_ORDER, times_compute: int = 1
 ) -> int | None:
     """The smallest whole context >= 1 at which sum t is at least `times_compute` · sum c; None where none is. Exact."""
-    return _first_ctx(layers, terms, times_compute * _balance(layers, hw, batch, terms), bisect_left)
+    for first, last, lead, slope in _pieces(layers, hw, batch, terms, times_compute):
+        if lead < 0 and slope <= 0:
+            continue
+        reached = first if lead >= 0 else first + ceil(-lead / slope)
+        if reached <= last:
+            if reached > MOST_SOLVED:
+                raise refusal("model and hw", f"a crossover near {reached} tokens", f"one of at most {MOST_SOLVED}")
+            return reached
+    return None
 
 
-def first_exceeding_ctx(
-    layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms = FIRST_ORDER
-) -> int | None:
-    """The smallest whole context >= 1 at which sum t is more than sum c; None where none is. Exact."""
-    return _first_ctx(layers, terms, _balance(layers, hw, batch, terms), bisect_right)
+def link_is_bound(
+    layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: np.ndarray, batch: int, terms: Terms = FIRST_ORDER
+) -> np.ndarray:
+    """Whether sum t is more than sum c at each context: an array of bools like `ctx_len`. Exact."""
+    bound = np.zeros(ctx_len.shape, dtype=bool)
+    for first, last, lead, slope in _pieces(layers, hw, batch, terms):
+        if slope > 0:
+            first = max(first, first + floor(-lead / slope) + 1)
+        elif lead <= 0:
+            continue
+        elif slope < 0:
+            last = min(last, first + ceil(-lead / slope) - 1)
+        bound |= (first <= ctx_len) & (ctx_len <= last)
+    return bound
+
+
+def smallest_window(
+    layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
+) -> int:
+    """The smallest R with which sum t is no more than sum c at `ctx_len`: sum t falls as R grows, to 0. Exact."""
+
+    def is_bound_by_engine(resident_tokens: int) -> bool:
+        return _lead(layers, hw, batch, replace(terms, resident_tokens=resident_tokens))(ctx_len) <= 0
+
+    return bisect_left(range(ctx_len), True, key=is_bound_by_engine)
 
 
 def largest_reduction_ctx(
-    layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, depth: int, terms: Terms = FIRST_ORDER
+    layers: tuple[Layer, ...],
+    hw: HardwareProfile,
+    batch: int,
+    steps: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    terms: Terms = FIRST_ORDER,
 ) -> int | None:
     """The whole context of the largest reduction; None where no layer caches anything.
 
-    Between two contexts at which a window fills, every transfer is linear in n, the prefetch step convex and
-    the on-demand step linear, so the reduction rises, then falls: one bisection finds its top there. In a
-    uniform stack it lies at n* or n*-1; in others the largest of several tops can lie elsewhere. A largest
-    reduction below 0.1 % may be placed at another context: beyond `end` all are smaller than that.
+    `steps` gives the on-demand and the prefetch steps of contexts. Between two contexts at which a window fills
+    or tokens begin to leave the GPU, every time is linear in n, the prefetch step convex and the on-demand step
+    linear, so the reduction rises, then falls: one bisection finds its top there. In a uniform stack it lies at
+    n* or n*-1; in others the largest of several tops can lie elsewhere. With cross-token overlap the step is a
+    difference of convex ones: what is found is a top, in a uniform stack the highest. A largest reduction below
+    0.1 % may be placed at another context, and where attention reads the cache none beyond MOST_CTX is looked at.
     """
-    windows = {layer.window for layer in layers if layer.window and layer.kv_values}
-    end = first_reaching_ctx(layers, hw, batch, terms, times_compute=1000) or max(windows, default=None)
-    if end is None:
+    caching = [layer for layer in layers if layer.kv_values]
+    if not caching:
         return None
+    windows = {layer.window for layer in caching if layer.window}
+    if all(layer.window for layer in caching):
+        end = max(windows)
+    elif terms.kv_read:
+        end = MOST_CTX
+    else:
+        end = first_reaching_ctx(layers, hw, batch, terms, times_compute=1000)
 
     def reductions(*contexts: int) -> np.ndarray:
-        times = layer_times(layers, hw, np.array(contexts), batch, terms)
-        prefetch = prefetch_step(times.compute, times.transfer, depth)
-        return 1 - prefetch / ondemand_step(times.compute, times.transfer)
+        ondemand, prefetch = steps(np.array(contexts))
+        return 1 - prefetch / ondemand
 
     def falls(ctx_len: int) -> bool:
         now, then = reductions(ctx_len, ctx_len + 1)
@@ -66,27 +108,53 @@ def largest_reduction_ctx(
     return [*tops, end][reductions(*tops, end).argmax()]
 
 
-def _balance(layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms) -> Fraction:
-    """The cached values, over all layers of one sequence, that the link carries in sum c."""
-    weights = sum(Fraction(float(each)) for each in step_weight_bytes(layers, batch))
-    rates = Fraction(str(hw.pcie_gb_s)) / Fraction(str(hw.hbm_gb_s))
-    return weights * rates / (batch * Fraction(KV_BYTES[terms.kv_dtype]))
+class _Piece(NamedTuple):
+    """Contexts between which every time is linear: sum t - sum c is lead + (n - first) · slope."""
+
+    first: int
+    last: float  # inf: the last piece has no end
+    lead: Fraction
+    slope: Fraction
 
 
-def _first_ctx(layers: tuple[Layer, ...], terms: Terms, target: Fraction, bisect: Callable[..., int]) -> int | None:
-    """Where the offloaded values of one sequence reach (bisect_left) or pass (bisect_right) the target."""
-    kinds = tuple(set(layers))
-    counts = [layers.count(kind) for kind in kinds]
+def _pieces(
+    layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms, times_compute: int = 1
+) -> Iterator[_Piece]:
+    """All contexts, in order; `lead` less `times_compute` · sum c where that is given."""
+    lead = _lead(layers, hw, batch, terms, times_compute)
+    firsts = sorted({1, terms.resident_tokens + 1, *(layer.window + 1 for layer in layers if layer.window)})
+    for first, following in pairwise([*firsts, inf]):
+        slope = lead(first + 1) - lead(first) if first + 1 < following else Fraction(0)
+        yield _Piece(first, following - 1, lead(first), slope)
 
-    def offloaded_values(ctx_len: int) -> int:
-        tokens = offloaded_tokens(kinds, ctx_len, terms).astype(int).tolist()
-        return sum(count * layer.kv_values * held for count, layer, held in zip(counts, kinds, tokens, strict=True))
 
-    growing = sum(layer.kv_values for layer in layers if layer.window is None)
-    longest = max((layer.window for layer in layers if layer.window), default=1)
-    if growing:
-        longest = max(longest, terms.resident_tokens + ceil(target / growing) + 1)
-    if longest > MOST_SOLVED:
-        raise refusal("model and hw", f"a crossover near {longest} tokens", f"one of at most {MOST_SOLVED}")
-    first = 1 + bisect(range(1, longest + 1), target, key=offloaded_values)
-    return first if first <= longest else None
+def _lead(
+    layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms, times_compute: int = 1
+) -> Callable[[int], Fraction]:
+    """sum t - `times_compute` · sum c by context, in exact nanoseconds: bytes over GB/s."""
+    counts = Counter(layers)
+    kinds = tuple(counts)
+    weight_rate = _exact(hw.hbm_gb_s) * _exact(terms.weight_efficiency)
+    read_rate = _exact(hw.hbm_gb_s) * _exact(terms.attention_efficiency)
+    link_rate = _exact(hw.pcie_gb_s) * _exact(terms.pcie_efficiency)
+    weights = sum(Fraction(float(read)) for read in step_weight_bytes(layers, batch))
+    fixed = weights / weight_rate + len(layers) * _exact(terms.layer_overhead_us) * 1000
+    value = batch * Fraction(KV_BYTES[terms.kv_dtype])
+
+    def lead(ctx_len: int) -> Fraction:
+        offloaded = offloaded_tokens(kinds, ctx_len, terms).astype(int).tolist()
+        compute, transfer = fixed, Fraction(0)
+        for (layer, count), tokens in zip(counts.items(), offloaded, strict=True):
+            if terms.kv_read:
+                compute += count * value * layer.kv_values * min(ctx_len, layer.window or ctx_len) / read_rate
+            if layer.kv_values and tokens:
+                bytes_over = value * layer.kv_values * tokens
+                transfer += count * (bytes_over / link_rate + _exact(terms.copy_latency_us) * 1000)
+        return transfer - times_compute * compute
+
+    return lead
+
+
+def _exact(figure: float) -> Fraction:
+    """The figure as it is written, not as it is stored."""
+    return Fraction(str(figure))

@@ -162,20 +162,38 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
         knob = "depth is a speed knob here"
     else:
         knob = "depth is a memory knob here, not a speed knob" if memory else "there is nothing left to fetch ahead"
-    law = (
-        "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the slower "
-        "resource busy without a gap, and no number of further buffers makes it faster. "
-    )
-    law = law if is_uniform(model.layers) else ""
+    law = ""
+    if is_uniform(model.layers) and faster:
+        law = (
+            "The closed form holds at every depth, but the LM head breaks the pace: while the engine is busy with it, "
+            "further buffers let the link run on into the next token. "
+        )
+    elif is_uniform(model.layers):
+        law = (
+            "The closed form holds at every depth: in a stack of equal layers one buffer ahead already keeps the "
+            "slower resource busy without a gap, and no number of further buffers makes it faster. "
+        )
     return (
         f"{law}From depth {one.depth} to {deeper.depth} the step at {tokens(one.ctx_len)} "
         f"gets {shorter} and the KV blocks on the GPU {grow}: {knob}."
     )
 
 
-def way(comparison: Comparison) -> str:
-    """What is done to shorten the step."""
-    return "windows kept on the GPU" if comparison.ondemand.resident_bytes else f"depth {comparison.depth}"
+def in_force(first: Comparison, longest: Comparison, first_n_star: int | None, n_star: int | None) -> str:
+    """What the terms in force make of first order: sums, steps and crossover at one context."""
+    return (
+        f"Here, at {tokens(longest.ctx_len)}: the engine computes {longest.engine_ms:.3f} ms instead of "
+        f"{first.engine_ms:.3f}, the link carries {longest.transfer_ms:.3f} ms instead of {first.transfer_ms:.3f}, the "
+        f"step takes {longest.ondemand.total_ms:.3f} ms on demand instead of {first.ondemand.total_ms:.3f} and "
+        f"**{longest.prefetch.total_ms:.3f} ms** with prefetch instead of {first.prefetch.total_ms:.3f}. The crossover "
+        f"moves from {tokens(first_n_star)} to **{tokens(n_star)}**."
+    )
+
+
+def way(comparison: Comparison, start: Comparison) -> str:
+    """What is done to shorten the step that one starts from."""
+    kept = comparison.offloaded_bytes < start.offloaded_bytes
+    return "windows kept on the GPU" if kept else f"depth {comparison.depth}"
 
 
 def knobs(ways: Sequence[Comparison]) -> str:
@@ -190,4 +208,4 @@ def knobs(ways: Sequence[Comparison]) -> str:
         return f"None of these shortens the step at this context: what {pace} in all sets its pace."
     more = (best.prefetch.gpu_kv_bytes - start.prefetch.gpu_kv_bytes) / 1e6
     cost = f"for {more:.1f} MB of GPU memory more" if more >= 0 else f"with {-more:.1f} MB of GPU memory less"
-    return f"The strongest of these is {way(best)}: {saved:.2f} ms shorter {cost}."
+    return f"The strongest of these is {way(best, start)}: {saved:.2f} ms shorter {cost}."

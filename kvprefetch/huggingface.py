@@ -71,6 +71,7 @@ def _model(raw: dict[str, Any], name: str) -> ModelConfig:
         weight_dtype=DTYPES[dtype or "bfloat16"],
         layers=tuple(_layer(block, precision(block, index, plain, quantisation)) for index, block in enumerate(stack)),
         other_params=other_params(text),
+        max_position_embeddings=getattr(text, "max_position_embeddings", None),
         assumptions=tuple(assumptions(inner, text, text is not config, tied, dtype, quantisation, stack)),
     )
 

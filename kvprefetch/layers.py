@@ -25,6 +25,8 @@ KV_BYTES = {
     "q4_0": 18 / 32,
 }
 
+MOST_CTX = 10**9  # tokens
+MOST_BATCH = 10**6  # sequences
 MOST_LAYERS = 10_000
 MOST_WIDTH = 10_000_000  # hidden sizes, heads, vocabularies: far above any model, below overflow
 MOST_PARAMS = 10**15  # weights, or bytes of them, in one place
@@ -52,7 +54,7 @@ class Layer:
         settle(self, number, "weight_bytes", least=LEAST_BYTES, most=MOST_PARAMS)
         settle(self, whole_number, "kv_values", "experts", least=0, most=MOST_WIDTH)
         if self.window is not None:
-            settle(self, whole_number, "window", most=10**9)
+            settle(self, whole_number, "window", most=MOST_CTX)
         of_experts = (self.experts_per_token, self.expert_params, self.expert_bytes)
         if self.experts:
             settle(self, whole_number, "experts_per_token", most=self.experts)
@@ -66,6 +68,11 @@ class Layer:
     def all_params(self) -> int:
         """Weights of the layer, those of every expert included."""
         return self.params + self.experts * self.expert_params
+
+    @property
+    def all_bytes(self) -> float:
+        """Bytes of those."""
+        return self.weight_bytes + self.experts * self.expert_bytes
 
     @property
     def active_params(self) -> int:

@@ -67,6 +67,8 @@ def description(model: ModelConfig) -> Iterator[str]:
     yield f"KV           {model.kv_bytes(1):,.0f} bytes a token in 16 bits{beyond}"
     if state := sum(layer.state_bytes for layer in model.layers):
         yield f"state        {state:,.0f} bytes a sequence"
+    if model.max_position_embeddings:
+        yield f"made for     {model.max_position_embeddings:,} tokens of context"
     for sentence in model.assumptions:
         yield f"assumed      {sentence}"
 

@@ -83,9 +83,9 @@ def say(text: str) -> None:
     display(Markdown(text))
 
 
-def takeaway(sentence: str) -> None:
-    """Show the one sentence that a section comes to."""
-    say(f"> {sentence}")
+def takeaway(*sentences: str) -> None:
+    """Show what a section comes to, a paragraph for each sentence."""
+    say("\n>\n".join(f"> {sentence}" for sentence in sentences))
 
 
 def panel(*figures: KeyFigure) -> None:
@@ -133,6 +133,6 @@ def _show(pictures: dict[str, str | bytes], alt: str, caption: str) -> None:
 def _drawn(fig: Figure, kind: str) -> bytes:
     """The figure's file, without the date and version that would differ between runs."""
     file = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    metadata = dict.fromkeys(("Date", "Creator", "Format", "Type")) if kind == "svg" else {"Software": None}
     fig.savefig(file, format=kind, dpi=120, metadata=metadata)
     return file.getvalue()

@@ -14,15 +14,14 @@ import numpy as np
 
 from kvprefetch.checks import refusal, whole_number
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
-from kvprefetch.crossover import first_exceeding_ctx, first_reaching_ctx, largest_reduction_ctx
-from kvprefetch.roofline import layer_times, offloaded_bytes, resident_bytes
-from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
+from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound
+from kvprefetch.layers import MOST_BATCH, MOST_CTX
+from kvprefetch.roofline import head_time, layer_times, offloaded_bytes, resident_bytes
+from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step, steady_step
 
 if TYPE_CHECKING:
     import pandas
 
-MOST_CTX = 10**9  # tokens
-MOST_BATCH = 10**6  # sequences
 DEFAULT_CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
@@ -56,6 +55,8 @@ class Comparison:
     ondemand: PolicyStep
     prefetch: PolicyStep
     bound: str  # "pcie" where sum t > sum c exactly, else "compute"
+    offloaded_bytes: float  # of KV, in all layers: what crosses the link
+    head: float = 0.0  # seconds of the LM head after the last layer; 0 where terms omit it
 
     @property
     def reduction(self) -> float:
@@ -81,9 +82,14 @@ class Comparison:
         return 1e3 * sum(self.transfer)
 
     @property
+    def engine_ms(self) -> float:
+        """sum c and the LM head: the step with all KV on the GPU, a lower bound of every offloaded one."""
+        return self.compute_ms + 1e3 * self.head
+
+    @property
     def stall_ms(self) -> float:
-        """Prefetch step less sum c: milliseconds the engine waits."""
-        return self.prefetch.total_ms - self.compute_ms
+        """Prefetch step less what the engine computes: milliseconds it waits."""
+        return self.prefetch.total_ms - self.engine_ms
 
     @property
     def hidden_share(self) -> float:
@@ -93,9 +99,14 @@ class Comparison:
         return (self.ondemand.total_s - self.prefetch.total_s) / sum(self.transfer)
 
     @property
+    def hideable_share(self) -> float:
+        """min(1, sum c / sum t): share of the transfer that no schedule hides more than; 1 where nothing is fetched."""
+        return 1.0 if not any(self.transfer) else min(1.0, self.compute_ms / self.transfer_ms)
+
+    @property
     def lower_bound_ms(self) -> float:
-        """max(sum c, sum t): no schedule of one engine and one link is faster."""
-        return max(self.compute_ms, self.transfer_ms)
+        """max(sum c, sum t), the LM head in sum c: no schedule of one engine and one link is faster."""
+        return max(self.engine_ms, self.transfer_ms)
 
     @property
     def upper_bound_ms(self) -> float:
@@ -160,7 +171,9 @@ def compare(
         transfer=tuple(steps.transfer[0].tolist()),
         ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
         prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, fetching), **memory),
-        bound=str(steps.bound[0]),
+        bound=str(_bound(model, hw, np.array([ctx_len]), batch, terms)[0]),
+        offloaded_bytes=float(offloaded.sum()),
+        head=steps.head,
     )
 
 
@@ -182,7 +195,12 @@ def peak_ctx(
     """
     _check_kinds(model, hw, terms)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
-    return largest_reduction_ctx(model.layers, hw, batch, depth, terms)
+
+    def both(contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        steps = _steps(model, hw, contexts, batch, depth, terms)
+        return steps.ondemand, steps.prefetch
+
+    return largest_reduction_ctx(model.layers, hw, batch, both, terms)
 
 
 def sweep_columns(
@@ -202,7 +220,7 @@ def sweep_columns(
         prefetch_ms=steps.prefetch * 1e3,
         reduction_pct=100 * (1 - steps.prefetch / steps.ondemand),
         speedup=steps.ondemand / steps.prefetch,
-        bound=steps.bound,
+        bound=_bound(model, hw, ctx_len, whole_number("batch", batch, MOST_BATCH), terms),
     )
 
 
@@ -237,13 +255,13 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Arrays with a row a context: layer times (n, L), steps in seconds (n,), bounds (n,)."""
+    """Arrays with a row a context: layer times (n, L), steps in seconds (n,); and the LM head's seconds."""
 
     compute: np.ndarray
     transfer: np.ndarray
     ondemand: np.ndarray
     prefetch: np.ndarray
-    bound: np.ndarray
+    head: float
 
 
 def _steps(
@@ -252,15 +270,17 @@ def _steps(
     """The one path that makes every published latency."""
     _check_kinds(model, hw, terms)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
-    times = layer_times(model.layers, hw, ctx_len, batch, terms)
-    beyond = first_exceeding_ctx(model.layers, hw, batch, terms)
-    return _Steps(
-        times.compute,
-        times.transfer,
-        ondemand_step(times.compute, times.transfer),
-        prefetch_step(times.compute, times.transfer, depth),
-        np.where(ctx_len >= (np.inf if beyond is None else beyond), "pcie", "compute"),
-    )
+    times, head = layer_times(model.layers, hw, ctx_len, batch, terms), head_time(model, hw, terms)
+    engine, link = times.compute, times.transfer
+    if head:  # one more layer, of the engine alone
+        engine, link = (np.insert(each, len(model.layers), last, axis=1) for each, last in ((engine, head), (link, 0)))
+    ahead = steady_step if terms.cross_token_overlap else prefetch_step
+    return _Steps(times.compute, times.transfer, ondemand_step(engine, link), ahead(engine, link, depth), head)
+
+
+def _bound(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, terms: Terms) -> np.ndarray:
+    """Which resource is busy longer at each context, decided exactly: a tie is the engine's."""
+    return np.where(link_is_bound(model.layers, hw, ctx_len, batch, terms), "pcie", "compute")
 
 
 def _check_kinds(model: ModelConfig, hw: HardwareProfile, terms: Terms) -> None:

@@ -9,11 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvprefetch.configs import GB, HardwareProfile, ModelConfig
+from kvprefetch.configs import GB, Terms
+from kvprefetch.effects import Effects
 from kvprefetch.planner import Comparison, Sweep
 
 if TYPE_CHECKING:
     from kvprefetch.verify import Check  # which loads the event simulation
+
+FIGURES = {  # of a card, as a table names them
+    "hbm_gb_s": "HBM (GB/s)",
+    "pcie_gb_s": "PCIe or other link (GB/s)",
+    "hbm_capacity_gb": "HBM capacity (GB)",
+    "host_capacity_gb": "host memory that can be pinned (GB)",
+    "weight_efficiency": "share of the HBM rate reached reading weights",
+    "attention_efficiency": "share of the HBM rate reached by attention",
+    "pcie_efficiency": "share of the link's rate reached",
+    "copy_latency_us": "latency of a layer's copy (µs)",
+    "layer_overhead_us": "overhead of a layer (µs)",
+}
 
 
 def tokens(count: int | None) -> str:
@@ -24,6 +37,11 @@ def tokens(count: int | None) -> str:
 def grouped(number: int | float) -> str:
     """A whole number with its digits in threes."""
     return f"{number:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def milliseconds(count: float) -> str:
+    """Milliseconds to four digits, or to whole ones where that is more."""
+    return f"{count:.2f}" if count < 100 else f"{count:.1f}" if count < 1000 else grouped(count)
 
 
 def megabytes(count: float) -> str:
@@ -41,13 +59,15 @@ def bound(comparison: Comparison) -> str:
     return {"pcie": "PCIe-bound", "compute": "compute-bound"}[comparison.bound]
 
 
-def question(model_name: str, batch: int, depth: int) -> str:
+def question(model_name: str, batch: int, depth: int, terms: Terms) -> str:
     """What is asked, and what the two policies are. `model_name` as Markdown."""
+    part = "what is not kept on the GPU" if terms.resident_tokens or terms.resident_windows else "all of it"
     return (
-        f"The KV cache of {model_name} is kept in host memory, and all of it crosses the link in each decode step "
-        f"(batch {batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** "
-        f"fetches {ahead(depth)} while the engine computes. This page says how much that saves, at which context the "
-        "gain is largest, and what is left of it beyond; section 8 checks each claim a second way."
+        f"The KV cache of {model_name} is kept in host memory, and {part} crosses the link in each decode step (batch "
+        f"{batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** fetches "
+        f"{ahead(depth)} while the engine computes. This page says how much that saves, at which context the gain is "
+        "largest, and what is left of it beyond; whether the cache must leave the GPU at all, and how much of it; "
+        "and how far to trust the figures. Section 10 checks each claim a second way."
     )
 
 
@@ -64,14 +84,16 @@ def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
 
     `windows` is `longest` with the windows kept on the GPU.
     """
-    floor = f"With all KV on the GPU the engine alone would take {longest.compute_ms:.2f} ms."
+    floor = f"With all KV on the GPU the engine alone would take {longest.engine_ms:.2f} ms."
+    if peak.reduction == 0 and not any(peak.transfer):
+        return f"Nothing crosses the link at any of these contexts. {floor}"
     if peak.reduction == 0:
         return f"Prefetch cannot help: no computation comes before a fetch that could hide it. {floor}"
     if windows.transfer_ms and windows.prefetch.total_ms < longest.prefetch.total_ms:
         floor = (
             f"Keeping the sliding layers' windows on the GPU ({megabytes(windows.ondemand.resident_bytes)}) would "
             f"make it {windows.prefetch.total_ms:.2f} ms; with all KV there the engine alone would take "
-            f"{longest.compute_ms:.2f} ms."
+            f"{longest.engine_ms:.2f} ms."
         )
     most = (
         f"Prefetching {ahead(peak.depth)} pays most at {tokens(peak.ctx_len)}, "
@@ -87,15 +109,22 @@ def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
     return f"{most}; {at_longest}, {hidden}. {floor}"
 
 
-def scope(model: ModelConfig, longest: Comparison) -> str:
+def scope(longest: Comparison, terms: Terms) -> str:
     """What one step is taken to do."""
     sequences = "one sequence" if longest.batch == 1 else f"each of {longest.batch} sequences"
-    carried = model.kv_bytes(longest.ctx_len, longest.batch) / 1e9
+    carried = longest.offloaded_bytes / GB
+    part = "whole KV" if longest.ondemand.resident_bytes == 0 else "offloaded KV"
+    reads = "streams the weights that the step uses once" + (", reads the cache," if terms.kv_read else "")
     return (
-        f"One step decodes one token for {sequences}: the engine streams the weights that the step uses once, the link "
-        f"carries every layer's whole KV once ({carried:.2f} GB at {tokens(longest.ctx_len)}), and nothing else takes "
-        "time."
+        f"One step decodes one token for {sequences}: the engine {reads}, the link carries every layer's {part} once "
+        f"({carried:.2f} GB at {tokens(longest.ctx_len)}){_else(terms)}."
     )
+
+
+def _else(terms: Terms) -> str:
+    if terms.lm_head or terms.copy_latency_us or terms.layer_overhead_us:
+        return ", and the terms of section 4 add what they say"
+    return ", and nothing else takes time"
 
 
 def crossover(n_star: int | None, sweep: Sweep) -> str:
@@ -136,15 +165,25 @@ def sweep_range(sweep: Sweep) -> str:
     )
 
 
-def left_out(model: ModelConfig, hw: HardwareProfile, longest: Comparison) -> str:
-    """How large are two of the terms that first order leaves out?"""
-    kv_read = 1e3 * model.kv_bytes(longest.ctx_len, longest.batch) / (hw.hbm_gb_s * GB)
-    head = 1e3 * model.head_bytes / (hw.hbm_gb_s * GB)
+def first_order(effects: Effects) -> str:
+    """How far do the refined terms move what first order says?"""
+    first, together = effects.first, effects.refined
+    steps = [
+        f"at {tokens(old.ctx_len)} the prefetch step from {old.prefetch.total_ms:.2f} to {new.prefetch.total_ms:.2f} "
+        f"ms ({100 * (new.prefetch.total_ms / old.prefetch.total_ms - 1):+.1f} %)"
+        for old, new in zip(first.steps, together.steps, strict=True)
+    ]
     return (
-        f"At {tokens(longest.ctx_len)} two omitted terms would add to the engine's time at least {kv_read:.2f} ms "
-        f"(attention reading the KV from HBM) and {head:.2f} ms (the LM head), on top of {longest.compute_ms:.2f} ms "
-        "for the weights."
+        f"The refined terms together move the crossover from {tokens(first.crossover_ctx)} to "
+        f"{tokens(together.crossover_ctx)}, and {' and '.join(steps)}."
     )
+
+
+def unstated_terms(names: tuple[str, ...], card_name: str) -> str:
+    """Which terms have no figure for this card. `card_name` as Markdown; empty where all have one."""
+    if not names:
+        return ""
+    return f"The file of {card_name} states no figure for: {', '.join(names)}. They stay neutral in the refined terms."
 
 
 def checks(results: tuple[Check, ...]) -> str:

@@ -2,7 +2,7 @@
 
 Symbols: n context, b batch, W_l(b) bytes of weights layer l reads, K_l(n) bytes of KV it holds, of
 which those that are offloaded cross the link. Every time is work / rate: c_l = W_l / HBM on the
-engine, t_l = offloaded K_l / PCIe on the link.
+engine, t_l = offloaded K_l / PCIe on the link; `Terms` add to both what first order leaves out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvprefetch.configs import FIRST_ORDER, GB, HardwareProfile, Terms
+from kvprefetch.configs import FIRST_ORDER, GB, MICRO, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import Layer, held_tokens, kv_bytes, step_weight_bytes, token_bytes
 
 
@@ -32,13 +32,25 @@ def layer_times(
 ) -> LayerTimes:
     """The layers' compute and transfer at each context.
 
-    c_l = W_l(b) / HBM,    t_l = offloaded K_l(n) / PCIe
+    c_l = W_l(b) / (HBM · weight efficiency) + K_l(n) / (HBM · attention efficiency) where KV is read + layer overhead
+    t_l = offloaded K_l(n) / (PCIe · efficiency) + copy latency where any is offloaded
 
     `ctx_len` of shape (...) gives arrays of shape (..., L).
     """
-    transfer = offloaded_bytes(layers, ctx_len, batch, terms) / (hw.pcie_gb_s * GB)
-    compute = step_weight_bytes(layers, batch) / (hw.hbm_gb_s * GB)
+    offloaded = offloaded_bytes(layers, ctx_len, batch, terms)
+    transfer = offloaded / (hw.pcie_gb_s * GB * terms.pcie_efficiency)
+    transfer += (offloaded > 0) * (terms.copy_latency_us * MICRO)
+    compute = step_weight_bytes(layers, batch) / (hw.hbm_gb_s * GB * terms.weight_efficiency)
+    compute += terms.layer_overhead_us * MICRO
+    if terms.kv_read:
+        held = kv_bytes(layers, ctx_len, batch, terms.kv_dtype)
+        compute = compute + held / (hw.hbm_gb_s * GB * terms.attention_efficiency)
     return LayerTimes(np.broadcast_to(compute, transfer.shape), transfer)
+
+
+def head_time(model: ModelConfig, hw: HardwareProfile, terms: Terms = FIRST_ORDER) -> float:
+    """Seconds the LM head takes after the last layer: vocab_size · hidden_size · bytes / HBM; 0 where terms omit it."""
+    return terms.lm_head * model.head_bytes / (hw.hbm_gb_s * GB * terms.weight_efficiency)
 
 
 def offloaded_bytes(

@@ -51,6 +51,18 @@ def prefetch_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> 
     return _step(_ahead(depth), *_times(compute, transfer))
 
 
+def steady_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> np.ndarray:
+    """Seconds a prefetched step adds when its first fetches start while the step before it ends.
+
+    step = prefetch(stack twice) - prefetch(stack once)
+
+    A uniform stack comes to L·max(c, t). Arrays, shapes and errors like `prefetch_step`.
+    """
+    c, t = _times(compute, transfer)
+    twice = _step(_ahead(depth), np.concatenate([c, c], axis=-1), np.concatenate([t, t], axis=-1))
+    return twice - _step(_ahead(depth), c, t)
+
+
 def uniform_prefetch_step(
     compute: np.ndarray | float, transfer: np.ndarray | float, num_layers: int
 ) -> np.ndarray | float:

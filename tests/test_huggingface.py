@@ -15,6 +15,7 @@ from kvprefetch.modelfile import model_yaml, read_model
 pytest.importorskip("transformers")
 
 TINY = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "dtype": "bfloat16"}
+TINY |= {"max_position_embeddings": 512}
 LLAMA = {"model_type": "llama", **TINY, "num_key_value_heads": 2, "intermediate_size": 128}
 LLAMA |= {"tie_word_embeddings": False}
 MOE = {"model_type": "mixtral", **TINY, "num_key_value_heads": 2, "intermediate_size": 96, "num_local_experts": 8}
@@ -229,12 +230,13 @@ ORDERED = {
     **{"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4},
     **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000, "sliding_window": 8},
     **{"layer_types": ["sliding_attention", "full_attention"] * 3, "tie_word_embeddings": False, "dtype": "float16"},
+    "max_position_embeddings": 512,
 }
 SPARSE = {
     **{"model_type": "qwen3_moe", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4},
     **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000, "num_experts": 8},
     **{"num_experts_per_tok": 2, "moe_intermediate_size": 32, "decoder_sparse_step": 2, "mlp_only_layers": [1]},
-    **{"tie_word_embeddings": True, "dtype": "bfloat16"},
+    **{"tie_word_embeddings": True, "dtype": "bfloat16", "max_position_embeddings": 512},
 }
 
 

@@ -8,7 +8,7 @@ from html_rules import broken_rules
 from kvprefetch import publish
 from kvprefetch.catalog import HARDWARE, MODELS, find
 from kvprefetch.html.index import index_page
-from kvprefetch.metrics import from_json, measure
+from kvprefetch.metrics import as_json, from_json, measure
 from kvprefetch.publish import ARTEFACTS, Published, publish_index
 from kvprefetch.request import Request
 
@@ -55,7 +55,7 @@ def test_names_appear_as_text():
     assert cells(html)[0][4] == "never"
 
 
-GOOD = json.loads(measure(Request(*PAIR)).to_json())
+GOOD = json.loads(as_json(measure(Request(*PAIR))))
 EDITED = [
     "",
     "[]",
@@ -79,7 +79,7 @@ def reports(tmp_path, monkeypatch, edited):
         for name in ARTEFACTS:
             path = tmp_path / "reports" / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(measure(Request(*PAIR)).to_json())
+            path.write_text(as_json(measure(Request(*PAIR))))
     (tmp_path / "reports" / "partial" / "report.html").unlink()
     (tmp_path / "reports" / "edited" / "metrics.json").write_text(edited)
     return tmp_path / "reports"
@@ -97,4 +97,4 @@ def test_whole_reports_are_listed_in_order_and_nothing_else(reports):
 
 def test_metrics_read_back_are_the_metrics_written():
     metrics = measure(Request(*PAIR))
-    assert from_json(metrics.to_json()) == metrics
+    assert from_json(as_json(metrics)) == metrics

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kvprefetch.catalog import HARDWARE, MODELS, find
-from kvprefetch.metrics import measure
+from kvprefetch.metrics import as_json, measure
 from kvprefetch.request import Request
 
 PAIR = ("--model", "llama3-8b", "--hw", "a100")
@@ -42,7 +42,7 @@ def test_sweep_prints_the_golden_table(kvprefetch):
 def test_sweep_json_is_what_a_report_publishes(kvprefetch):
     done = kvprefetch("sweep", *PAIR, "--contexts", "1024,512", "--batch", "4", "--depth", "2", "--json")
     request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 1024), batch=4, depth=2)
-    assert done.stdout == measure(request).to_json()
+    assert done.stdout == as_json(measure(request))
     assert json.loads(done.stdout)["batch"] == 4
 
 
@@ -58,6 +58,7 @@ def test_model_describes_a_model_in_a_few_lines(kvprefetch):
         "params       6,979,321,856 in the layers, 6,979,321,856 of them read for one token\n"
         "in all       8,029,995,008 with embeddings and LM head\n"
         "KV           131,072 bytes a token in 16 bits\n"
+        "made for     8,192 tokens of context\n"
     )
 
 
@@ -76,6 +77,7 @@ def test_model_describes_a_published_config_and_writes_it_as_a_file_of_the_catal
         "params       19,749,519,360 in the layers, 3,028,008,960 of them read for one token\n"
         "in all       20,907,786,240 with embeddings and LM head\n"
         "KV           49,152 bytes a token in 16 bits, 24,576 beyond every window\n"
+        "made for     131,072 tokens of context\n"
         "assumed      Not in the file, so taken from transformers' defaults for gpt_oss: hidden_size 2880, "
     )
     (checkout / "same.yaml").write_text(kvprefetch("model", "gpt-oss-20b/config.json", "--yaml").stdout)
@@ -85,7 +87,7 @@ def test_model_describes_a_published_config_and_writes_it_as_a_file_of_the_catal
     assert sweeps[0].stdout == sweeps[1].stdout != ""
 
 
-@pytest.mark.parametrize("verb", [("sweep", *PAIR), ("sweep", *PAIR, "--json"), ("crossover", *PAIR)])
+@pytest.mark.parametrize("verb", [("plan", *PAIR), ("sweep", *PAIR), ("sweep", *PAIR, "--json"), ("crossover", *PAIR)])
 def test_answers_need_neither_pandas_nor_jupyter(verb):
     code = (
         "import sys; from kvprefetch.__main__ import main; main(sys.argv[1:]); "
@@ -124,6 +126,23 @@ BAD = [
     (("sweep", *PAIR, "--batch", "10000000"), "batch: got 10000000; accepted: a whole number from 1 to 1000000"),
     (("sweep", *PAIR, "--depth", "nan"), "depth: got 'nan'"),
     (("crossover", *PAIR, "--batch", "-1"), "batch: got '-1'"),
+    (("plan", *PAIR, "--ctx", "0"), "ctx_len: got 0; accepted: a whole number from 1 to 1000000000"),
+    (("plan", *PAIR, "--ctx", "1e6"), "ctx: got '1e6'; accepted: a whole number"),
+    (("plan", *PAIR, "--resident", "all"), "resident: got 'all'; accepted: a whole number, or auto"),
+    (("plan", *PAIR, "--resident", "9", "--terms", "resident_tokens=9"), "resident: not together with resident_tokens"),
+    (("plan", *PAIR, "--reserve", "0.95"), "reserve: got 0.95; accepted: a number from 0 to 0.9"),
+    (("plan", *PAIR, "--reserve", "10%"), "reserve: got '10%'; accepted: a number"),
+    (("plan", *PAIR, "--terms", "refine"), "terms: got 'refine'; accepted: first-order refined. Did you mean refined?"),
+    (("plan", *PAIR, "--terms", "kv_dtyp=fp8"), "terms: got 'kv_dtyp'; .* Did you mean kv_dtype?"),
+    (("plan", *PAIR, "--terms", "refined,kv_dtype=fp9"), "kv_dtype: got 'fp9'; .* Did you mean fp8?"),
+    (("plan", *PAIR, "--terms", "kv_dtype"), "terms: got 'kv_dtype'; accepted: first-order refined"),
+    (("plan", *PAIR, "--terms", "lm_head=yes"), "lm_head: got 'yes'; accepted: true false"),
+    (("plan", *PAIR, "--terms", "refined,lm_head"), "terms: got 'lm_head'; accepted: lm_head=value"),
+    (("plan", *PAIR, "--terms", "lm_head=true,lm_head=false"), "terms: lm_head is there twice"),
+    (("plan", *PAIR, "--terms", "pcie_efficiency=1.5"), "pcie_efficiency: got 1.5; accepted: a number from 0.01 to 1"),
+    (("plan", *PAIR, "--terms", "copy_latency_us=nan"), "copy_latency_us: got nan"),
+    (("plan", *PAIR, "--terms", "refined,"), "terms: got ''"),
+    (("plan", *PAIR, "--terms", ""), "terms: got ''"),
     (("report", *PAIR, "--depth", "0"), "depth: got 0"),
     (("report", "--model", "..", "--hw", "a100"), "model: got '..'"),
     (("notebook", "--model", "a/b", "--hw", "a100"), "model a/b: path: got 'no such file'"),

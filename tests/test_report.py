@@ -18,7 +18,10 @@ def test_a_report_is_four_files_an_answer_and_a_path(built, checkout, kvprefetch
     assert set(published(checkout)) == {"index.html", *(f"{FOLDER}/{name}" for name in (*ARTEFACTS, DIGEST))}
     assert built.stdout == (
         "Llama-3-8B on A100-80GB PCIe (Gen4 x16), batch 1, depth 1: crossover 1306 tokens; largest reduction swept "
-        f"27.3 % at 512 tokens (9.53 -> 6.93 ms)\nreports/{FOLDER}/report.html\n"
+        "27.3 % at 512 tokens (9.53 -> 6.93 ms)\n"
+        "No offload is needed. At 8192 tokens, the longest the model was made for, weights and cache take 17.13 GB of "
+        "the 77.31 GB that A100-80GB PCIe (Gen4 x16) offers after a reserve of 10 %; the cache stays on the GPU up to "
+        f"467300 tokens, and at this one up to batch 57.\nreports/{FOLDER}/report.html\n"
     )
     assert "Executing: 100%" in built.stderr
     assert published(checkout)[f"{FOLDER}/metrics.json"].decode() == kvprefetch("sweep", *SHORT, "--json").stdout

@@ -35,7 +35,10 @@ def test_a_long_list_of_parameters_becomes_eight_digits_that_depend_on_all_of_th
 
 def test_papermill_is_given_every_parameter_of_the_notebook():
     request = Request(*PAIR, contexts=(4, 2), batch=3)
-    assert request.parameters == {"model": "llama3-8b", "hw": "a100", "contexts": [2, 4], "batch": 3, "depth": 1}
+    assert request.parameters == {
+        **{"model": "llama3-8b", "hw": "a100", "contexts": [2, 4], "batch": 3, "depth": 1},
+        **{"ctx_len": None, "resident": None, "reserve": 0.1, "terms": "first-order"},
+    }
 
 
 def card(hbm, pcie):

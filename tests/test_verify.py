@@ -37,20 +37,24 @@ def test_all_checks_hold_for_a_real_pair(model, hw, arguments, count):
 
 
 def test_each_check_can_fail(monkeypatch):
-    right = verify.prefetch_step, verify.crossover_ctx, verify.peak_ctx
+    right = verify.sweep_columns, verify.crossover_ctx, verify.peak_ctx
     assert failing() == []
 
-    ondemand_step = verify.ondemand_step
-    monkeypatch.setattr(verify, "ondemand_step", lambda c, t: ondemand_step(c, t) * (1 + 1e-9))
-    assert failing() == ["sum"]
-    monkeypatch.setattr(verify, "ondemand_step", ondemand_step)
+    def sweeps(**wrong):
+        def changed(*arguments):
+            swept = right[0](*arguments)
+            return replace(swept, **{name: getattr(swept, name) * factor for name, factor in wrong.items()})
 
-    monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth: right[0](c, t, depth) * (1 + 1e-9))
+        monkeypatch.setattr(verify, "sweep_columns", changed)
+
+    sweeps(ondemand_ms=1 + 1e-9)
+    assert failing() == ["sum"]
+    sweeps(prefetch_ms=1 + 1e-9)
     assert failing() == ["closed", "event"]
     for wrong in (0.9, 1.9):
-        monkeypatch.setattr(verify, "prefetch_step", lambda c, t, depth, wrong=wrong: right[0](c, t, depth) * wrong)
+        sweeps(prefetch_ms=wrong)
         assert {"closed", "event", "max(sum"} <= set(failing())
-    monkeypatch.setattr(verify, "prefetch_step", right[0])
+    monkeypatch.setattr(verify, "sweep_columns", right[0])
 
     for wrong in (1305, 1307):
         monkeypatch.setattr(verify, "crossover_ctx", lambda *_, wrong=wrong: wrong)

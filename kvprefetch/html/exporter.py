@@ -1,5 +1,6 @@
 """The nbconvert exporter `kvprefetch`: `jupyter nbconvert --to kvprefetch report.ipynb`."""
 
+import re
 from typing import Any
 
 from jinja2 import pass_context
@@ -15,6 +16,7 @@ from kvprefetch.html.mathml import TexError
 from kvprefetch.html.page import TEMPLATES, page
 from kvprefetch.html.structure import PageError, article
 
+UNCOLOURED = re.compile('<span class="(?:n|o|p|w)">([^<]*)</span>')  # names, operators, brackets, blanks
 HIDDEN_INPUTS = {"remove-input", "parameters", "injected-parameters"}
 
 
@@ -58,8 +60,13 @@ class ReportExporter(TemplateExporter):
         """Yield nbconvert's filters and this page's own."""
         yield from super().default_filters()
         yield "markdown2html", self.markdown2html
-        yield "highlight_code", Highlight2HTML(pygments_lexer="python", parent=self)
+        yield "highlight_code", self.highlight_code
         yield "alt_text", alt_text
+
+    def highlight_code(self, source: str, metadata: Any = None) -> str:
+        """The HTML of a cell's code, without the spans of tokens that have no colour: a third of a page's code."""
+        html = Highlight2HTML(pygments_lexer="python", parent=self)(source, metadata=metadata)
+        return UNCOLOURED.sub(r"\1", html)
 
     @pass_context
     def markdown2html(self, context: Context, source: str) -> str:
