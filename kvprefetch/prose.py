@@ -7,14 +7,9 @@ notebook holds all other prose.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvprefetch.configs import GB, Terms
 from kvprefetch.effects import Effects
 from kvprefetch.planner import Comparison, Sweep
-
-if TYPE_CHECKING:
-    from kvprefetch.verify import Check  # which loads the event simulation
 
 FIGURES = {  # of a card, as a table names them
     "hbm_gb_s": "HBM (GB/s)",
@@ -184,11 +179,3 @@ def unstated_terms(names: tuple[str, ...], card_name: str) -> str:
     if not names:
         return ""
     return f"The file of {card_name} states no figure for: {', '.join(names)}. They stay neutral in the refined terms."
-
-
-def checks(results: tuple[Check, ...]) -> str:
-    """Do the checks hold?"""
-    failed = [check.claim for check in results if not check.holds]
-    if failed:
-        return f"{len(failed)} of {len(results)} checks fail: {'; '.join(failed)}."
-    return f"All {len(results)} checks hold: each figure was worked out a second way and agrees."

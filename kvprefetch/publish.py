@@ -15,14 +15,41 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kvprefetch.checks import InputError
 from kvprefetch.metrics import Metrics, from_json
 from kvprefetch.paths import DATA, PACKAGE, workspace
-from kvprefetch.request import Request
+from kvprefetch.request import ARTEFACTS
 
-ARTEFACTS = ("report.ipynb", "report.html", "metrics.json", "before_after.png")
 DIGEST = ".inputs.sha256"
+
+
+class Page(Protocol):
+    """What is published in a folder of its own: a notebook, run with parameters."""
+
+    @property
+    def folder(self) -> str:
+        """Below reports/."""
+
+    @property
+    def notebook(self) -> str:
+        """The file in notebooks/."""
+
+    @property
+    def artefacts(self) -> tuple[str, ...]:
+        """The files that make it whole."""
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """What Papermill injects."""
+
+    @property
+    def inputs(self) -> tuple[bytes, ...]:
+        """What it depends on beside its notebook, the package and the pinned requirements."""
+
+    def keep(self) -> None:
+        """Keep copies of the user's files that it names."""
 
 
 @dataclass(frozen=True)
@@ -33,39 +60,34 @@ class Published:
     metrics: Metrics
 
 
-def folder(request: Request) -> Path:
-    """Where the report of `request` is published."""
-    return workspace() / "reports" / request.folder
+def folder(page: Page) -> Path:
+    """Where `page` is published."""
+    return workspace() / "reports" / page.folder
 
 
-def inputs_digest(request: Request) -> str:
-    """SHA-256 over all that a report depends on: both inputs, parameters, notebook, package, pinned requirements."""
+def inputs_digest(page: Page) -> str:
+    """SHA-256 over all that a page depends on: its inputs, notebook, package, pinned requirements."""
     package = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    files = [DATA / "notebooks" / "report.ipynb", DATA / "requirements.txt", *package]
+    files = [DATA / "notebooks" / page.notebook, DATA / "requirements.txt", *package]
     digest = hashlib.sha256()
-    for content in (
-        request.model.content,
-        request.hw.content,
-        request.command.encode(),
-        *(path.read_bytes() for path in files),
-    ):
+    for content in (*page.inputs, *(path.read_bytes() for path in files)):
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()
 
 
-def up_to_date(request: Request) -> bool:
-    """Whether the published report is whole and made from today's inputs."""
-    here = folder(request)
+def up_to_date(page: Page) -> bool:
+    """Whether the published page is whole and made from today's inputs."""
+    here = folder(page)
     try:
         recorded = (here / DIGEST).read_bytes()
     except OSError:
         return False
-    return all((here / name).is_file() for name in ARTEFACTS) and recorded == inputs_digest(request).encode()
+    return all((here / name).is_file() for name in page.artefacts) and recorded == inputs_digest(page).encode()
 
 
-def building(request: Request) -> AbstractContextManager[None]:
-    """Hold the report's lock: of two builds of the same report, the second waits for the first."""
-    return _locked(request.folder)
+def building(page: Page) -> AbstractContextManager[None]:
+    """Hold the page's lock: of two builds of the same page, the second waits for the first."""
+    return _locked(page.folder)
 
 
 @contextmanager
@@ -79,15 +101,15 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
-def publish(request: Request, artefacts: Mapping[str, bytes], digest: str) -> None:
+def publish(page: Page, artefacts: Mapping[str, bytes], digest: str) -> None:
     """Put all `artefacts` in place, or leave the previous ones as they were and raise InputError.
 
     They are written beside their places first, so that a full disk is met before anything is replaced.
     A report without its digest counts as out of date: even a killed process leaves nothing that passes
     for whole.
     """
-    here = folder(request)
-    with _writing(f"reports/{request.folder}"):
+    here = folder(page)
+    with _writing(f"reports/{page.folder}"):
         here.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=here.parent) as staging:
             new, old = Path(staging, "new"), Path(staging, "old")
@@ -96,10 +118,11 @@ def publish(request: Request, artefacts: Mapping[str, bytes], digest: str) -> No
                 (new / name).write_bytes(content)
             here.mkdir(exist_ok=True)
             old.mkdir()
-            for name in (*ARTEFACTS, DIGEST):
+            names = (*page.artefacts, DIGEST)
+            for name in names:
                 if (here / name).is_file():
                     shutil.copy2(here / name, old)
-            _swap(here, new, old)
+            _swap(here, new, old, names)
 
 
 def publish_index(render: Callable[[Sequence[Published]], str]) -> None:
@@ -123,14 +146,14 @@ def _whole_reports() -> Iterator[Published]:
                 pass  # edited by hand into something that cannot be listed
 
 
-def _swap(here: Path, new: Path, old: Path) -> None:
+def _swap(here: Path, new: Path, old: Path, names: Sequence[str]) -> None:
     """Move the files of `new` into `here`, the digest last; on any failure bring back what `old` holds."""
     try:
         (here / DIGEST).unlink(missing_ok=True)
-        for name in (*ARTEFACTS, DIGEST):
+        for name in names:
             os.replace(new / name, here / name)
     except BaseException:
-        for name in (*ARTEFACTS, DIGEST):
+        for name in names:
             if (old / name).is_file():
                 os.replace(old / name, here / name)
             elif (here / name).is_file():

@@ -1,4 +1,4 @@
-"""Build one report: run the notebook for a pair, take its files from it, publish them.
+"""Build one page: run its notebook, take its files from it, publish them.
 
 The executed notebook is the only source: the page is rendered from it, metrics.json is the text its
 cell tagged "metrics" printed, and before_after.png is the picture attached to one of its figures.
@@ -21,13 +21,11 @@ from nbclient.exceptions import CellTimeoutError
 from nbformat import NotebookNode
 from papermill import PapermillExecutionError, execute_notebook
 
-from kvprefetch.catalog import HARDWARE, MODELS, keep
 from kvprefetch.checks import InputError
 from kvprefetch.html.exporter import ReportExporter
 from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
-from kvprefetch.publish import building, index_is_there, inputs_digest, publish, publish_index, up_to_date
-from kvprefetch.request import Request
+from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.stops import undisturbed
 
 SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
@@ -39,46 +37,52 @@ class ReportError(InputError):
     """A report that could not be built; its text is one line."""
 
 
-def build(request: Request) -> bool:
-    """Make the report of `request` unless it is up to date; whether it was made. Raises ReportError, InputError."""
-    if up_to_date(request):
+def build(page: Page) -> bool:
+    """Make `page` unless it is up to date; whether it was made. Raises ReportError, InputError."""
+    if up_to_date(page):
         if not index_is_there():
             publish_index(index_page)
         return False
-    with building(request):
-        stale = not up_to_date(request)  # it may have been made while we waited
+    with building(page):
+        stale = not up_to_date(page)  # it may have been made while we waited
         if stale:
-            _make(request)
+            _make(page)
     return stale
 
 
-def rebuild(request: Request) -> None:
-    """Make the report of `request` whether or not it is up to date. Raises ReportError, InputError."""
-    with building(request):
-        _make(request)
+def rebuild(page: Page) -> None:
+    """Make `page` whether or not it is up to date. Raises ReportError, InputError."""
+    with building(page):
+        _make(page)
 
 
-def _make(request: Request) -> None:
-    digest = inputs_digest(request)
-    keep(MODELS, request.model)
-    keep(HARDWARE, request.hw)
-    executed = run(request)
-    page, _ = ReportExporter().from_notebook_node(executed)
-    artefacts = {
-        "report.ipynb": nbformat.writes(executed).encode() + b"\n",
-        "report.html": page.encode(),
-        "metrics.json": _printed(executed, "metrics").encode(),
-        "before_after.png": _attached_png(executed),
-    }
+def _make(page: Page) -> None:
+    digest = inputs_digest(page)
+    page.keep()
+    made = artefacts(page)
     with undisturbed():
-        publish(request, artefacts, digest)
+        publish(page, made, digest)
         publish_index(index_page)
 
 
-def run(request: Request, progress_bar: bool = True) -> NotebookNode:
-    """The notebook, executed for `request` and free of all that differs between runs. Raises ReportError."""
-    source = template()
-    failed = workspace() / ".cache" / "failed" / f"{request.folder}.ipynb"
+def artefacts(page: Page) -> dict[str, bytes]:
+    """The files of `page`, made but not published. Raises ReportError."""
+    executed = run(page)
+    html, _ = ReportExporter().from_notebook_node(executed)
+    made = {
+        "report.ipynb": nbformat.writes(executed).encode() + b"\n",
+        "report.html": html.encode(),
+        "metrics.json": _printed(executed, "metrics").encode(),
+    }
+    if "before_after.png" in page.artefacts:
+        made["before_after.png"] = _attached_png(executed)
+    return made
+
+
+def run(page: Page, progress_bar: bool = True) -> NotebookNode:
+    """The notebook, executed for `page` and free of all that differs between runs. Raises ReportError."""
+    source = template(page)
+    failed = workspace() / ".cache" / "failed" / f"{page.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
     with kernel() as manager:
@@ -86,7 +90,7 @@ def run(request: Request, progress_bar: bool = True) -> NotebookNode:
             executed = execute_notebook(
                 source,
                 str(failed).replace("{", "{{").replace("}", "}}"),  # papermill formats it
-                parameters=request.parameters,
+                parameters=page.parameters,
                 progress_bar=progress_bar,
                 request_save_on_cell_execute=False,
                 kernel_name="python3",
@@ -97,35 +101,32 @@ def run(request: Request, progress_bar: bool = True) -> NotebookNode:
         except PapermillExecutionError as error:
             cell = next((cell.id for cell in source.cells if cell.source == error.source), "parameters")
             reason = f"{error.ename}: {error.evalue}".splitlines()[0]
-            raise ReportError(
-                f"{request.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}"
-            ) from None
+            raise ReportError(f"{page.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}") from None
         except (RuntimeError, CellTimeoutError) as error:  # the kernel died, at its start too, or a cell took too long
-            raise ReportError(f"{request.folder}: {str(error).splitlines()[0]}") from None
+            raise ReportError(f"{page.folder}: {str(error).splitlines()[0]}") from None
     failed.unlink()
     unrun = [cell.id for cell in executed.cells if cell.cell_type == "code" and not cell.execution_count]
     if unrun:
-        raise ReportError(f"{request.folder}: cell {unrun[0]} was not run: a cell before it ended the kernel")
+        raise ReportError(f"{page.folder}: cell {unrun[0]} was not run: a cell before it ended the kernel")
     return _without_traces(executed)
 
 
-def working_copy(request: Request) -> Path:
-    """The notebook with the parameters of `request` filled in, to be changed at will; one that is there is kept."""
-    copy = workspace() / ".cache" / "notebooks" / f"{request.folder}.ipynb"
+def working_copy(page: Page) -> Path:
+    """The notebook with the parameters of `page` filled in, to be changed at will; one that is there is kept."""
+    copy = workspace() / ".cache" / "notebooks" / f"{page.folder}.ipynb"
     if not copy.exists():
-        keep(MODELS, request.model)
-        keep(HARDWARE, request.hw)
+        page.keep()
         copy.parent.mkdir(parents=True, exist_ok=True)
-        prepared = execute_notebook(template(), None, parameters=request.parameters, prepare_only=True)
+        prepared = execute_notebook(template(page), None, parameters=page.parameters, prepare_only=True)
         new = copy.with_suffix(".new")
         nbformat.write(_without_traces(prepared), new)
         os.replace(new, copy)
     return copy
 
 
-def template() -> NotebookNode:
+def template(page: Page) -> NotebookNode:
     """The notebook as it is stored, without outputs."""
-    return nbformat.read(DATA / "notebooks" / "report.ipynb", as_version=4)
+    return nbformat.read(DATA / "notebooks" / page.notebook, as_version=4)
 
 
 def _without_traces(executed: NotebookNode) -> NotebookNode:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kvprefetch.capacity import DEFAULT_RESERVE, MOST_RESERVE, largest_window, usable_bytes
-from kvprefetch.catalog import CatalogEntry
+from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, keep
 from kvprefetch.checks import InputError, number, refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
@@ -20,6 +20,7 @@ MOST_REPORT_DEPTH = 1_000  # a report also looks at the depths beyond
 MOST_CROSSOVER = MOST_CTX // 4  # and at contexts beyond the crossover
 MOST_CONTEXTS = 100  # rows of a table that is still read
 MOST_SUFFIX = 60  # characters of a folder's name that spell parameters
+ARTEFACTS = ("report.ipynb", "report.html", "metrics.json", "before_after.png")
 AUTO = "auto"  # as resident: the largest window that fits at the planner's context
 
 
@@ -43,7 +44,10 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Request:
-    """A pair and its parameters, checked on construction. Raises InputError."""
+    """A pair and its parameters, checked on construction: the page that reports on it. Raises InputError."""
+
+    notebook: ClassVar[str] = "report.ipynb"
+    artefacts: ClassVar[tuple[str, ...]] = ARTEFACTS
 
     model: CatalogEntry[ModelConfig]
     hw: CatalogEntry[HardwareProfile]
@@ -123,6 +127,16 @@ class Request:
         if len(suffix) > MOST_SUFFIX:
             suffix = hashlib.sha256(suffix.encode()).hexdigest()[:8]
         return "--".join(filter(None, (self.model.slug, self.hw.slug, suffix)))
+
+    @property
+    def inputs(self) -> tuple[bytes, ...]:
+        """What the page depends on beside its notebook and the package."""
+        return self.model.content, self.hw.content, self.command.encode()
+
+    def keep(self) -> None:
+        """Keep copies of the user's files, so that the page can be run again from its slugs."""
+        keep(MODELS, self.model)
+        keep(HARDWARE, self.hw)
 
     @property
     def parameters(self) -> dict[str, str | int | float | list[int] | None]:

@@ -87,6 +87,14 @@ def verify_plan(model: ModelConfig, plan: Plan) -> tuple[Check, ...]:
     return tuple(checks)
 
 
+def summary(results: tuple[Check, ...]) -> str:
+    """Whether the checks hold, in a sentence."""
+    failed = [check.claim for check in results if not check.holds]
+    if failed:
+        return f"{len(failed)} of {len(results)} checks fail: {'; '.join(failed)}."
+    return f"All {len(results)} checks hold: each figure was worked out a second way and agrees."
+
+
 def _turns(claim: str, last: float, following: float) -> Check:
     holds = last <= 1 + ROUNDING and following >= 1 - ROUNDING
     return Check(claim, f"{last:.9f}, {following:.9f}", "at most 1, then at least 1", holds)

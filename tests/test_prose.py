@@ -19,7 +19,7 @@ from kvprefetch import (
 )
 from kvprefetch.configs import FIRST_ORDER, Terms
 from kvprefetch.planner import sweep_columns
-from kvprefetch.verify import Check
+from kvprefetch.verify import Check, summary
 
 FAST_LINK = HardwareProfile("fast link", 100, 1000)
 ONE_LAYER = replace(LLAMA3_8B, num_hidden_layers=1)
@@ -317,8 +317,8 @@ def test_one_token_is_no_plural():
 
 def test_checks_that_hold_and_checks_that_fail():
     good, bad = Check("a = b", "1", "1", True), Check("c = d", "1", "2", False)
-    assert prose.checks((good, good)).startswith("All 2 checks hold")
-    assert prose.checks((good, bad)) == "1 of 2 checks fail: c = d."
+    assert summary((good, good)).startswith("All 2 checks hold")
+    assert summary((good, bad)) == "1 of 2 checks fail: c = d."
 
 
 def test_alt_texts_tell_the_charts_numbers():
