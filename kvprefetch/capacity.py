@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import KV_BYTES, MOST_BATCH, MOST_CTX, Layer
-from kvprefetch.roofline import offloaded_tokens
+from kvprefetch.roofline import offloaded_bytes, offloaded_tokens
 
 DEFAULT_RESERVE = 0.1  # of the card's memory: activations, workspaces, fragmentation
 MOST_RESERVE = 0.9
@@ -69,6 +69,24 @@ def largest_offloaded_ctx(
     if fits(model, usable, MOST_CTX, batch, depth, terms):
         return None
     return bisect_left(range(1, MOST_CTX), True, key=lambda n: not fits(model, usable, n, batch, depth, terms))
+
+
+def largest_offloaded_batch(
+    model: ModelConfig,
+    usable: Fraction,
+    ctx_len: int,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+    host: float | None = None,
+) -> int:
+    """The largest batch that fits under `terms`, and whose offloaded KV fits `host` bytes; 0 where none does."""
+    one = float(offloaded_bytes(model.layers, ctx_len, 1, terms).sum())
+
+    def too_many(batch: int) -> bool:
+        beyond_host = host is not None and batch * one > host
+        return beyond_host or not fits(model, usable, ctx_len, batch, depth, terms)
+
+    return bisect_left(range(1, MOST_BATCH + 1), True, key=too_many)
 
 
 def largest_window(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from kvprefetch.answers import reach_text
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
 from kvprefetch.metrics import Metrics, as_json, from_json, measure
@@ -190,6 +191,10 @@ OPTIONS = {
     "ctx_len": Option("ctx", "N", _whole_number, "the planner's context (default: the first that must offload)"),
     "resident": Option("resident", "N", _window, "newest tokens kept on the GPU, or auto: as many as fit (default 0)"),
     "reserve": Option("reserve", "SHARE", _decimal, "of the card's memory that stays free (default 0.1)"),
+    "target_ms": Option("target-ms", "MS", _decimal, "latency of a step that is to be kept (default 50)"),
+    "generate": Option(
+        "generate", "N", _whole_number, "tokens to generate from the planner's context on (default 512)"
+    ),
     "terms": Option("terms", "TEXT", _text, "first-order or refined, then field=value by comma (default first-order)"),
 }
 
@@ -219,6 +224,13 @@ def _plan_lines(metrics: Metrics) -> Iterator[str]:
     if plan.window_tokens is not None:
         yield f"window     {tokens(plan.window_tokens)} of every layer fit beside the buffers: {plan.window_ms:.2f} ms"
     yield f"host       {plan.host_gb:.2f} GB of pinned memory"
+    yield ""
+    look = metrics.outlook
+    yield f"target     {look.target_ms:g} ms keep up to: " + ", ".join(
+        f"{reach_text(each.ctx_len)} {each.policy} ({each.cap})" for each in look.reaches
+    )
+    for row in look.served:
+        yield f"rate       {row.tokens_per_s:.1f} tokens/s, {row.name}: {row.batch}"
     yield ""
     yield f"{'on-demand ms':>12}  {'prefetch ms':>11}  {'resident ms':>11}  bound"
     yield f"{plan.ondemand_ms:>12.2f}  {plan.prefetch_ms:>11.2f}  {plan.resident_ms:>11.2f}  {plan.bound}"

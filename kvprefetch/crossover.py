@@ -57,6 +57,13 @@ def link_is_bound(
     return bound
 
 
+def reaches(
+    layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
+) -> bool:
+    """Whether sum t is at least sum c at one context. Exact."""
+    return _lead(layers, hw, batch, terms)(ctx_len) >= 0
+
+
 def smallest_window(
     layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
 ) -> int:

@@ -6,7 +6,7 @@ d depth, R resident tokens, n* crossover.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -23,11 +23,11 @@ from kvprefetch.capacity import (
 )
 from kvprefetch.configs import FIRST_ORDER, GB, HardwareProfile, ModelConfig, Terms
 from kvprefetch.crossover import smallest_window
-from kvprefetch.layers import KV_BYTES, MOST_CTX
+from kvprefetch.layers import MOST_CTX
 from kvprefetch.planner import Comparison, compare
 from kvprefetch.roofline import resident_bytes
+from kvprefetch.ways import Way, ways
 
-SMALLER_KV = "fp8"  # the dtype that a smaller cache is planned with
 NEGLIGIBLE = 1e-9  # of a step: rounding
 
 
@@ -79,15 +79,6 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Change:
-    """One thing done otherwise, and the step that comes of it."""
-
-    name: str  # completes "it would help most to ..."
-    step: Comparison
-    saved_ms: float  # of the prefetch step
-
-
-@dataclass(frozen=True)
 class Plan:
     """What a planner decides at one context."""
 
@@ -104,7 +95,13 @@ class Plan:
     computing_window: int  # the smallest R with which the engine is busy as long as the link
     computing_bytes: float  # of KV on the GPU with it
     host_capacity: float | None  # bytes of host memory that can be pinned; None: not known
-    changes: tuple[Change, ...]  # what shortens the prefetch step and fits, most first; none where all is resident
+    ways: tuple[Way, ...]  # every way to serve the step that fits, fastest first
+
+    @property
+    def changes(self) -> tuple[Way, ...]:
+        """The ways that are faster than the prefetch step, fastest first."""
+        slower = (1 - NEGLIGIBLE) * self.step.prefetch.total_ms
+        return tuple(way for way in self.ways if way.advice and way.total_ms < slower)
 
     @property
     def overflow(self) -> float:
@@ -159,7 +156,6 @@ def make_plan(
     fit = _fit(model, usable, step, terms, window)
     computing = smallest_window(model.layers, hw, ctx_len, batch, terms)
     kept = resident_bytes(model.layers, ctx_len, batch, replace(terms, resident_tokens=computing))
-    changes = () if fit is Fit.RESIDENT else _changes(model, hw, usable, step, terms, window)
     return Plan(
         ctx_len=ctx_len,
         choice=choice,
@@ -174,7 +170,7 @@ def make_plan(
         computing_window=computing,
         computing_bytes=float(kept.sum()),
         host_capacity=None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB,
-        changes=tuple(sorted(changes, key=lambda change: -change.saved_ms)),
+        ways=ways(model, hw, usable, step, terms, window),
     )
 
 
@@ -200,45 +196,3 @@ def _fit(model: ModelConfig, usable: Fraction | None, step: Comparison, terms: T
     if fits(model, usable, step.ctx_len, step.batch, step.depth, terms):
         return Fit.OFFLOAD
     return Fit.NOTHING if window is None else Fit.WINDOW
-
-
-def _changes(
-    model: ModelConfig,
-    hw: HardwareProfile,
-    usable: Fraction | None,
-    step: Comparison,
-    terms: Terms,
-    window: int | None,
-) -> Iterator[Change]:
-    """What makes the prefetch step shorter, each alone, and fits as far as that is known."""
-    for name, depth, changed in _candidates(model, usable, step, terms, window):
-        if usable is None or fits(model, usable, step.ctx_len, step.batch, depth, changed):
-            other = compare(model, hw, step.ctx_len, step.batch, depth, changed)
-            saved = step.prefetch.total_ms - other.prefetch.total_ms
-            if saved > NEGLIGIBLE * step.prefetch.total_ms:
-                yield Change(name, other, saved)
-
-
-def _candidates(
-    model: ModelConfig, usable: Fraction | None, step: Comparison, terms: Terms, window: int | None
-) -> Iterator[tuple[str, int, Terms]]:
-    """What can be done otherwise: in words, and as depth and terms."""
-    if window is not None and window > terms.resident_tokens:
-        kept = replace(terms, resident_tokens=window)
-        yield f"keep the newest {window} tokens of every layer on the GPU", step.depth, kept
-    if not terms.resident_windows and any(layer.window and layer.kv_values for layer in model.layers):
-        yield "keep the sliding layers' windows on the GPU", step.depth, replace(terms, resident_windows=True)
-    if KV_BYTES[terms.kv_dtype] > KV_BYTES[SMALLER_KV]:
-        smaller = replace(terms, kv_dtype=SMALLER_KV)
-        resident = replace(smaller, resident_tokens=step.ctx_len)
-        if usable is not None and fits(model, usable, step.ctx_len, step.batch, terms=resident):
-            yield "store the cache in 8 bits, all of which stays on the GPU", step.depth, resident
-        else:
-            yield "store the cache in 8 bits", step.depth, smaller
-    yield f"look {step.depth + 1} layers ahead", step.depth + 1, terms
-    if not terms.cross_token_overlap:
-        yield (
-            "let the next token's first fetches overlap this token's end",
-            step.depth,
-            replace(terms, cross_token_overlap=True),
-        )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
 from kvprefetch.plan import Choice, Fit, Plan
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import ahead, grouped, tokens
 
+MOST_HELPS = 3  # changes that a verdict names
+OF_NOTE = 0.01  # of a step, saved by any but the first of them
 WEIGHT_BITS = (8, 4)  # narrower weights that are looked at where those of the model do not fit
 
 
@@ -155,7 +159,8 @@ def _policy(plan: Plan) -> str:
 
 def _limit(plan: Plan, model: ModelConfig) -> str:
     if plan.fit is Fit.WEIGHTS:
-        return f"The card's memory is the limit. {_narrower(plan, model)}"
+        streamed = [f"To {way.advice} would take {way.total_ms:.2f} ms a step." for way in plan.ways]
+        return " ".join(["The card's memory is the limit.", _narrower(plan, model), *streamed])
     if plan.fit is Fit.RESIDENT:
         return "The engine's reads of GPU memory are the limit, and the link is not used."
     if plan.fit is Fit.NOTHING:
@@ -170,10 +175,17 @@ def _limit(plan: Plan, model: ModelConfig) -> str:
         limit = f"The engine is the limit, and waits for the link {plan.step.stall_ms:.2f} ms of each step."
     if not plan.changes:
         return f"{limit} Of the changes looked at, none would shorten the step."
-    best = plan.changes[0]
-    return (
-        f"{limit} It would help most to {best.name}: {best.step.prefetch.total_ms:.2f} ms, {best.saved_ms:.2f} ms less."
-    )
+    return f"{limit} It would help most to {', then to '.join(islice(_helps(plan), MOST_HELPS))}."
+
+
+def _helps(plan: Plan) -> Iterator[str]:
+    """The changes that save most, each with what it saves: the first, and others of note; of equals, the first."""
+    step, named = plan.step.prefetch.total_ms, ""
+    for change in plan.changes:
+        latency = f"{change.total_ms:.2f} ms"
+        if not named or (latency != named and step - change.total_ms >= OF_NOTE * step):
+            named = latency
+            yield f"{change.advice} ({latency}, {step - change.total_ms:.2f} less)"
 
 
 def _narrower(plan: Plan, model: ModelConfig) -> str:
