@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 
-from kvprefetch.configs import GB, HardwareProfile
+from kvprefetch.configs import GB, HardwareProfile, ModelConfig
 from kvprefetch.links import LINKS
 from kvprefetch.outlook import Outlook
 from kvprefetch.plan import Fit, Plan
@@ -119,16 +120,22 @@ def ranking(plan: Plan) -> str:
     return f"At {at} the fastest way that fits is: {best.name}{behind}."
 
 
-def left_out(plan: Plan, hw: HardwareProfile) -> str:
+def left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
     """Why some ways are not in the ranking."""
-    sentences = []
-    if plan.fit not in (Fit.RESIDENT, Fit.UNKNOWN):
-        sentences.append("Ways that do not fit on the GPU, such as keeping all KV there, are left out.")
+    return " ".join(_left_out(plan, model, hw))
+
+
+def _left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> Iterator[str]:
     if plan.fit is Fit.UNKNOWN:
-        sentences.append("What fits is not known, so keeping all KV on the GPU is left out.")
+        yield "What fits is not known, so keeping all KV on the GPU and streaming weights are left out."
+    elif plan.fit is Fit.RESIDENT:
+        yield "All of it fits, so streaming weights is left out."
+    else:
+        yield "Ways that do not fit on the GPU, such as keeping all KV there, are left out."
+    if not any(layer.window and layer.kv_values for layer in model.layers):
+        yield "No layer has a window that could stay on the GPU alone."
     if hw.host_gb_s is None or hw.host_efficiency is None:
-        sentences.append(
+        yield (
             "Attention on the host is left out: the card's file does not say how fast the host reads its memory, and "
             "what share of that attention reaches."
         )
-    return " ".join(sentences)

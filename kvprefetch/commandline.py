@@ -6,20 +6,18 @@ import argparse
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
-from kvprefetch.answers import reach_text
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
-from kvprefetch.metrics import Metrics, as_json, from_json, measure
+from kvprefetch.metrics import as_json, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
-from kvprefetch.prose import tokens
+from kvprefetch.printing import answer, plan_lines, sweep_lines
 from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import AUTO, PARAMETERS, Request
-from kvprefetch.termtext import FIRST_ORDER_TEXT
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,13 +65,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    metrics = measure(_request(options))
-    print(as_json(metrics.plan) if options.json else "\n".join(_plan_lines(metrics)) + "\n", end="")
+    request = _request(options)
+    print(as_json(measure(request).plan) if options.json else _text(plan_lines(request)), end="")
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    metrics = measure(_request(options))
-    print(as_json(metrics) if options.json else "\n".join(_lines(metrics)) + "\n", end="")
+    request = _request(options)
+    print(as_json(measure(request)) if options.json else _text(sweep_lines(request)), end="")
 
 
 def _crossover(options: argparse.Namespace) -> None:
@@ -84,8 +82,11 @@ def _crossover(options: argparse.Namespace) -> None:
 
 def _model(options: argparse.Namespace) -> None:
     entry = find(MODELS, options.model)
-    described = "".join(f"{line}\n" for line in description(entry.config))
-    print(model_yaml(entry.config, entry.sources[0].text) if options.yaml else described, end="")
+    print(model_yaml(entry.config, entry.sources[0].text) if options.yaml else _text(description(entry.config)), end="")
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _models(_: argparse.Namespace) -> None:
@@ -116,7 +117,7 @@ def _report(options: argparse.Namespace) -> None:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError):  # somebody has edited it
         metrics = measure(request)
-    print(f"{_answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+    print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
 def _notebook(options: argparse.Namespace) -> None:
@@ -168,7 +169,7 @@ def _decimal(what: str, text: str) -> float:
     raise refusal(what, text, "a number")
 
 
-def _text(_: str, text: str) -> str:
+def _stripped(_: str, text: str) -> str:
     return text.strip()
 
 
@@ -195,62 +196,7 @@ OPTIONS = {
     "generate": Option(
         "generate", "N", _whole_number, "tokens to generate from the planner's context on (default 512)"
     ),
-    "terms": Option("terms", "TEXT", _text, "first-order or refined, then field=value by comma (default first-order)"),
+    "terms": Option(
+        "terms", "TEXT", _stripped, "first-order or refined, then field=value by comma (default first-order)"
+    ),
 }
-
-
-def _answer(metrics: Metrics) -> str:
-    best = max(metrics.sweep, key=lambda row: row.reduction_pct)
-    return (
-        f"{metrics.model_name} on {metrics.hardware_name}, batch {metrics.batch}, depth {metrics.depth}: "
-        f"crossover {tokens(metrics.crossover_ctx)}; largest reduction swept {best.reduction_pct:.1f} % "
-        f"at {tokens(best.ctx_len)} ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)\n{metrics.plan.verdict[0]}"
-    )
-
-
-def _plan_lines(metrics: Metrics) -> Iterator[str]:
-    """The plan for people: the verdict, then the figures it rests on."""
-    plan = metrics.plan
-    yield from (*plan.verdict, "")
-    yield f"model      {metrics.model_name}"
-    yield f"hardware   {metrics.hardware_name}"
-    yield f"context    {tokens(plan.ctx_len)}, batch {metrics.batch}, depth {metrics.depth}, terms {metrics.terms}"
-    if plan.usable_gb is not None:
-        yield f"memory     {plan.usable_gb:.2f} GB after the reserve of {100 * plan.reserve:g} %"
-        yield f"weights    {plan.weights_gb:.2f} GB"
-        yield f"cache      {plan.kv_gb:.2f} GB, and {plan.state_gb:.2f} GB of recurrent state"
-        reach = "every context" if plan.resident_ctx is None else f"{tokens(plan.resident_ctx)} at most"
-        yield f"resident   {reach}; here batch {plan.resident_batch} at most"
-    if plan.window_tokens is not None:
-        yield f"window     {tokens(plan.window_tokens)} of every layer fit beside the buffers: {plan.window_ms:.2f} ms"
-    yield f"host       {plan.host_gb:.2f} GB of pinned memory"
-    yield ""
-    look = metrics.outlook
-    yield f"target     {look.target_ms:g} ms keep up to: " + ", ".join(
-        f"{reach_text(each.ctx_len)} {each.policy} ({each.cap})" for each in look.reaches
-    )
-    for row in look.served:
-        yield f"rate       {row.tokens_per_s:.1f} tokens/s, {row.name}: {row.batch}"
-    yield ""
-    yield f"{'on-demand ms':>12}  {'prefetch ms':>11}  {'resident ms':>11}  bound"
-    yield f"{plan.ondemand_ms:>12.2f}  {plan.prefetch_ms:>11.2f}  {plan.resident_ms:>11.2f}  {plan.bound}"
-
-
-def _lines(metrics: Metrics) -> Iterator[str]:
-    """The sweep as a table for people."""
-    yield f"model      {metrics.model_name}, {metrics.params:,} weights in its layers"
-    yield f"hardware   {metrics.hardware_name}"
-    yield f"batch      {metrics.batch}"
-    yield f"depth      {metrics.depth}"
-    if metrics.terms != FIRST_ORDER_TEXT:
-        yield f"terms      {metrics.terms}"
-    if metrics.resident_tokens:
-        yield f"resident   the newest {tokens(metrics.resident_tokens)} of every layer"
-    yield f"crossover  {tokens(metrics.crossover_ctx)}"
-    yield ""
-    yield f"{'ctx':>10}  {'on-demand ms':>12}  {'prefetch ms':>11}  {'reduction':>9}  {'speedup':>7}  bound"
-    for row in metrics.sweep:
-        yield (
-            f"{row.ctx_len:>10}  {row.ondemand_ms:>12.2f}  {row.prefetch_ms:>11.2f}  "
-            f"{row.reduction_pct:>7.1f} %  {row.speedup:>6.2f}x  {row.bound}"
-        )

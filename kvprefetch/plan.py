@@ -79,21 +79,27 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a planner decides at one context."""
+class Placement:
+    """How much of the cache can stay on the GPU at one context, and what that makes of the step."""
 
     ctx_len: int
-    choice: Choice
     fit: Fit
     terms: Terms
-    reserve: float  # share of the card's memory that neither weights nor cache may take
-    memory: Memory | None  # None: the profile states no capacity
     kv_bytes: float  # of the whole cache
     step: Comparison  # both policies under `terms`
     window: int | None  # the largest R that fits beside its buffers; None: not even 0 does, or no capacity is known
     filled: Comparison | None  # the step with that R
     computing_window: int  # the smallest R with which the engine is busy as long as the link
     computing_bytes: float  # of KV on the GPU with it
+
+
+@dataclass(frozen=True)
+class Plan(Placement):
+    """What a planner decides at one context."""
+
+    choice: Choice
+    reserve: float  # share of the card's memory that neither weights nor cache may take
+    memory: Memory | None  # None: the profile states no capacity
     host_capacity: float | None  # bytes of host memory that can be pinned; None: not known
     ways: tuple[Way, ...]  # every way to serve the step that fits, fastest first
 
@@ -102,11 +108,6 @@ class Plan:
         """The ways that are faster than the prefetch step, fastest first."""
         slower = (1 - NEGLIGIBLE) * self.step.prefetch.total_ms
         return tuple(way for way in self.ways if way.advice and way.total_ms < slower)
-
-    @property
-    def overflow(self) -> float:
-        """Bytes of KV that find no room on the GPU; all of it where weights and state leave none."""
-        return min(self.memory.kv, self.memory.needed - self.memory.usable)
 
 
 def planner_ctx(
@@ -125,15 +126,6 @@ def planner_ctx(
     return longest_swept, Choice.LONGEST
 
 
-def plans_by_context(model: ModelConfig, hw: HardwareProfile, contexts: Sequence[int], plan: Plan) -> tuple[Plan, ...]:
-    """The same plan at each of `contexts`, at its own context, and at the first that must offload; ascending."""
-    first = set() if plan.memory is None or not plan.memory.resident_ctx else {plan.memory.resident_ctx + 1}
-    return tuple(
-        make_plan(model, hw, ctx_len, Choice.ASKED, plan.step.batch, plan.step.depth, plan.terms, plan.reserve)
-        for ctx_len in sorted({*contexts, plan.ctx_len, *first})
-    )
-
-
 def make_plan(
     model: ModelConfig,
     hw: HardwareProfile,
@@ -145,32 +137,52 @@ def make_plan(
     reserve: float = DEFAULT_RESERVE,
 ) -> Plan:
     """The plan at `ctx_len`. Raises InputError like `planner.compare`."""
-    step = compare(model, hw, ctx_len, batch, depth, terms)
     usable = usable_bytes(hw, reserve)
-    memory = window = filled = None
-    if usable is not None:
-        memory = _memory(model, usable, step, terms)
-        window = largest_window(model, usable, ctx_len, batch, depth, terms)
-        if window is not None:
-            filled = compare(model, hw, ctx_len, batch, depth, replace(terms, resident_tokens=window))
-    fit = _fit(model, usable, step, terms, window)
+    placed = _place(model, hw, usable, ctx_len, batch, depth, terms)
+    return Plan(
+        **vars(placed),
+        choice=choice,
+        reserve=reserve,
+        memory=None if usable is None else _memory(model, usable, placed.step, terms),
+        host_capacity=None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB,
+        ways=ways(model, hw, usable, placed.step, terms, placed.window),
+    )
+
+
+def placements(model: ModelConfig, hw: HardwareProfile, contexts: Sequence[int], plan: Plan) -> tuple[Placement, ...]:
+    """What `plan` comes to at each of `contexts`, at its own, and at the first that must offload; ascending."""
+    first = set() if plan.memory is None or not plan.memory.resident_ctx else {plan.memory.resident_ctx + 1}
+    usable, step = usable_bytes(hw, plan.reserve), plan.step
+    return tuple(
+        _place(model, hw, usable, ctx_len, step.batch, step.depth, plan.terms)
+        for ctx_len in sorted({*contexts, plan.ctx_len, *first})
+    )
+
+
+def _place(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    usable: Fraction | None,
+    ctx_len: int,
+    batch: int,
+    depth: int,
+    terms: Terms,
+) -> Placement:
+    step = compare(model, hw, ctx_len, batch, depth, terms)
+    window = None if usable is None else largest_window(model, usable, ctx_len, batch, depth, terms)
     computing = smallest_window(model.layers, hw, ctx_len, batch, terms)
     kept = resident_bytes(model.layers, ctx_len, batch, replace(terms, resident_tokens=computing))
-    return Plan(
+    filling = None if window is None else replace(terms, resident_tokens=window)
+    return Placement(
         ctx_len=ctx_len,
-        choice=choice,
-        fit=fit,
+        fit=_fit(model, usable, step, terms, window),
         terms=terms,
-        reserve=reserve,
-        memory=memory,
         kv_bytes=model.kv_bytes(ctx_len, batch, terms.kv_dtype),
         step=step,
         window=window,
-        filled=filled,
+        filled=filling and compare(model, hw, ctx_len, batch, depth, filling),
         computing_window=computing,
         computing_bytes=float(kept.sum()),
-        host_capacity=None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB,
-        ways=ways(model, hw, usable, step, terms, window),
     )
 
 

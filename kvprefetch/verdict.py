@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
-from kvprefetch.plan import Choice, Fit, Plan
+from kvprefetch.plan import Choice, Fit, Placement, Plan
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import ahead, grouped, tokens
 
@@ -50,12 +50,12 @@ def stays(plan: Plan) -> tuple[str, str]:
     return f"up to {tokens(plan.memory.resident_ctx)}", at
 
 
-def window(plan: Plan) -> tuple[str, str]:
+def window(placed: Placement) -> tuple[str, str]:
     """The largest resident window that fits and the prefetch step with it, for a table."""
-    if plan.filled is None:
+    if placed.filled is None:
         return "–", "–"
-    kept = "all" if plan.fit is Fit.RESIDENT else f"{plan.window}"
-    return kept, f"{plan.filled.prefetch.total_ms:.2f}"
+    kept = "all" if placed.fit is Fit.RESIDENT else f"{placed.window}"
+    return kept, f"{placed.filled.prefetch.total_ms:.2f}"
 
 
 def compute_bound_window(plan: Plan) -> str:
