@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import KV_BYTES, MOST_BATCH, MOST_CTX, Layer
-from kvprefetch.roofline import offloaded_bytes, offloaded_tokens
+from kvprefetch.roofline import kv_blocks, offloaded_bytes, offloaded_tokens
 
 DEFAULT_RESERVE = 0.1  # of the card's memory: activations, workspaces, fragmentation
 MOST_RESERVE = 0.9
@@ -133,4 +133,4 @@ def _gpu_kv_bytes(layers: tuple[Layer, ...], ctx_len: int, batch: int, depth: in
         resident += count * layer.kv_values * (min(ctx_len, layer.window or ctx_len) - tokens)
         fetching += count * (tokens > 0)
         largest = max(largest, layer.kv_values * tokens)
-    return batch * Fraction(KV_BYTES[terms.kv_dtype]) * (resident + min(depth + 1, fetching) * largest)
+    return batch * Fraction(KV_BYTES[terms.kv_dtype]) * (resident + kv_blocks(fetching, depth, terms) * largest)

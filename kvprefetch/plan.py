@@ -48,6 +48,7 @@ class Fit(StrEnum):
     RESIDENT = "all stays on the GPU"
     OFFLOAD = "offload fits"
     WINDOW = "the resident window asked for does not fit"
+    WHOLE = "offload fits with a part on the GPU alone"
     NOTHING = "offload does not fit either"
 
 
@@ -207,4 +208,6 @@ def _fit(model: ModelConfig, usable: Fraction | None, step: Comparison, terms: T
         return Fit.RESIDENT
     if fits(model, usable, step.ctx_len, step.batch, step.depth, terms):
         return Fit.OFFLOAD
-    return Fit.NOTHING if window is None else Fit.WINDOW
+    if window is None:
+        return Fit.NOTHING
+    return Fit.WINDOW if terms.resident_tokens else Fit.WHOLE

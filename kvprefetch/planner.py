@@ -16,7 +16,7 @@ from kvprefetch.checks import refusal, whole_number
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
-from kvprefetch.roofline import head_time, layer_times, offloaded_bytes, resident_bytes
+from kvprefetch.roofline import head_time, kv_blocks, layer_times, offloaded_bytes, resident_bytes
 from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step, steady_step
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def compare(
         compute=tuple(steps.compute[0].tolist()),
         transfer=tuple(steps.transfer[0].tolist()),
         ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
-        prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, fetching), **memory),
+        prefetch=PolicyStep(float(steps.prefetch[0]), kv_blocks(fetching, depth, terms), **memory),
         bound=str(_bound(model, hw, np.array([ctx_len]), batch, terms)[0]),
         offloaded_bytes=float(offloaded.sum()),
         head=steps.head,

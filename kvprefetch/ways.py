@@ -17,7 +17,7 @@ from kvprefetch.configs import GB, MICRO, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import KV_BYTES, touched_experts
 from kvprefetch.planner import Comparison, compare
 from kvprefetch.roofline import head_time
-from kvprefetch.schedule import ondemand_step, prefetch_step
+from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
 
 LIMITS = {"pcie": "link", "compute": "engine"}
 SMALLER_KV = {"fp8": 8, "q4_0": 4}  # the dtypes that a smaller cache is planned with, and their bits
@@ -105,13 +105,14 @@ def _policies(at: _At, window: int | None) -> Iterator[Way]:
         gpu = at.beside_kv + step.ondemand.gpu_kv_bytes
         latency, limit = step.ondemand.total_ms, LIMITS["pcie" if step.transfer_ms > step.compute_ms else "compute"]
         yield Way("on demand", "", latency, step.batch, gpu, step.offloaded_bytes, limit, "nothing overlaps")
-    for ahead in sorted({1, 2, depth, depth + 1}):
+    for ahead in sorted({1, 2, depth, min(depth + 1, MOST_DEPTH)}):
         layers = "one layer" if ahead == 1 else f"{ahead} layers"
         yield from at.prefetched(f"prefetch, {layers} ahead", f"look {layers} ahead", "copies run freely", terms, ahead)
     if window is not None and terms.resident_tokens < window < step.ctx_len:
+        newest = f"newest {window} token{'s' if window > 1 else ''}"
         yield from at.prefetched(
-            f"prefetch, newest {window} tokens on the GPU",
-            f"keep the newest {window} tokens of every layer on the GPU",
+            f"prefetch, {newest} on the GPU",
+            f"keep the {newest} of every layer on the GPU",
             "the window is split off each layer's cache",
             replace(terms, resident_tokens=window),
             depth,
@@ -137,7 +138,7 @@ def _policies(at: _At, window: int | None) -> Iterator[Way]:
 def _smaller_caches(at: _At) -> Iterator[Way]:
     """The cache in fewer bits: on the GPU where it then fits, else offloaded."""
     for kv_dtype, bits in SMALLER_KV.items():
-        if KV_BYTES[kv_dtype] < KV_BYTES[at.terms.kv_dtype]:
+        if bits < int(8 * KV_BYTES[at.terms.kv_dtype]):  # blocks hold their scale beside the bits
             rests_on = f"{bits} bits are precise enough, and unpacking them costs no time"
             resident = replace(at.resident, kv_dtype=kv_dtype)
             if at.usable is not None and at.fits(resident, at.step.depth):

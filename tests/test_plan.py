@@ -9,7 +9,7 @@ from stacks import INTERLEAVED_62, WINDOWS_ALONE
 from kvprefetch import A100_PCIE, LLAMA2_13B, LLAMA3_8B, RTX4090, HardwareProfile, InputError, Layer, ModelConfig
 from kvprefetch.capacity import fits, usable_bytes
 from kvprefetch.configs import FIRST_ORDER, Terms
-from kvprefetch.plan import Choice, Fit, make_plan, planner_ctx, plans_by_context
+from kvprefetch.plan import Choice, Fit, make_plan, placements, planner_ctx
 from kvprefetch.planner import compare
 
 NO_CAPACITY = replace(A100_PCIE, hbm_capacity_gb=None)
@@ -85,12 +85,6 @@ def test_the_memory_of_a_plan():
     assert make_plan(hybrid, A100_PCIE, 8192, batch=3).memory.state == 2 * 3 * 512
 
 
-def test_what_finds_no_room_is_the_part_of_the_cache_beyond_what_is_free():
-    assert make_plan(LLAMA3_8B, A100_PCIE, 500_000).overflow == 500_000 * A_TOKEN - FREE
-    weights_alone = make_plan(LLAMA2_13B, RTX4090, 4096)
-    assert weights_alone.overflow == weights_alone.kv_bytes == 4096 * 2 * 40 * 5120 * 2
-
-
 @pytest.mark.parametrize(
     ("ctx_len", "terms", "window"),
     [
@@ -164,7 +158,8 @@ terms = st.builds(
 def test_every_change_fits_and_saves_and_the_first_saves_most(model, hw, ctx_len, batch, depth, terms):
     plan = make_plan(model, hw, ctx_len, batch=batch, depth=depth, terms=terms, reserve=0)
     totals = [change.total_ms for change in plan.changes]
-    assert totals == sorted(totals)
+    shown = [round(total, 2) for total in totals]
+    assert shown == sorted(shown)
     assert all(total < plan.step.prefetch.total_ms for total in totals)
     assert all(change.gpu_bytes <= plan.memory.usable * (1 + 1e-9) for change in plan.changes)
     assert all(change.advice for change in plan.changes)
@@ -188,19 +183,21 @@ def test_a_window_that_was_not_asked_for_is_not_what_does_not_fit():
     fat, thin = Layer("fat", 1, 2.0, 10**6, window=10), Layer("thin", 1, 2.0, 10**4)
     model = ModelConfig("any", hidden_size=1, vocab_size=1, layers=(fat, thin, thin, thin))
     plan = make_plan(model, HardwareProfile("any", 100, 10, 0.025), 100, reserve=0)
-    assert plan.window == 14
-    assert plan.fit is not Fit.WINDOW
+    assert plan.window == 49
+    assert plan.fit is Fit.WHOLE
 
 
-def test_plans_by_context_are_those_of_each_context_their_own_and_the_first_that_must_offload():
+def test_placements_are_those_of_each_context_the_plans_own_and_the_first_that_must_offload():
     plan = make_plan(LLAMA3_8B, A100_PCIE, 8192, Choice.LIMIT, depth=2, terms=Terms(kv_read=True), reserve=0.2)
     first = plan.memory.resident_ctx + 1
-    plans = plans_by_context(LLAMA3_8B, A100_PCIE, [4096, 512, 8192], plan)
-    assert [each.ctx_len for each in plans] == [512, 4096, 8192, first]
-    assert [each.fit for each in plans] == [Fit.RESIDENT] * 3 + [Fit.OFFLOAD]
-    assert all((each.step.depth, each.terms, each.reserve) == (2, plan.terms, 0.2) for each in plans)
+    placed = placements(LLAMA3_8B, A100_PCIE, [4096, 512, 8192], plan)
+    assert [each.ctx_len for each in placed] == [512, 4096, 8192, first]
+    assert [each.fit for each in placed] == [Fit.RESIDENT] * 3 + [Fit.OFFLOAD]
+    for each in placed:
+        alone = make_plan(LLAMA3_8B, A100_PCIE, each.ctx_len, depth=2, terms=plan.terms, reserve=0.2)
+        assert vars(each).items() <= vars(alone).items()
     for model, hw in ((LLAMA2_13B, RTX4090), (WINDOWS_ALONE, A100_PCIE), (LLAMA3_8B, NO_CAPACITY)):
-        assert [each.ctx_len for each in plans_by_context(model, hw, [512], make_plan(model, hw, 100))] == [100, 512]
+        assert [each.ctx_len for each in placements(model, hw, [512], make_plan(model, hw, 100))] == [100, 512]
 
 
 @pytest.mark.parametrize(
