@@ -21,13 +21,17 @@ def reach_text(ctx_len: int | None) -> str:
 
 def target(outlook: Outlook) -> str:
     """How far a latency target reaches under each policy."""
-    parts = [f"{reach_text(each.ctx_len)} {_by(each)} with {each.policy}" for each in outlook.reaches]
-    kept = f"A step of at most {outlook.target_ms:g} ms is kept up to a context of"
-    return f"{kept} {', '.join(parts[:-1])}, and {parts[-1]}."
+    *others, last = [_kept(each) for each in outlook.reaches]
+    return f"A step of at most {outlook.target_ms:g} ms is kept {', '.join(others)}, and {last}."
 
 
-def _by(reach: Reach) -> str:
-    return "(nothing stops it)" if reach.ctx_len is None else f"(stopped by {reach.cap})"
+def _kept(reach: Reach) -> str:
+    policy = {"all KV on the GPU": "with all KV on the GPU", "on demand": "on demand", "prefetch": "with prefetch"}
+    if reach.ctx_len is None:
+        return f"at every context {policy[reach.policy]}"
+    if not reach.ctx_len:
+        return f"at no context {policy[reach.policy]} (stopped by {reach.cap})"
+    return f"up to {tokens(reach.ctx_len)} {policy[reach.policy]} (stopped by {reach.cap})"
 
 
 def links(plan: Plan, outlook: Outlook, hw: HardwareProfile) -> str:
@@ -35,12 +39,15 @@ def links(plan: Plan, outlook: Outlook, hw: HardwareProfile) -> str:
     at = tokens(plan.ctx_len)
     if not plan.step.offloaded_bytes:
         return f"At {at} nothing crosses the link, so any link will do."
-    if outlook.balancing_pcie is None or outlook.stall_free_pcie is None:
+    if outlook.balancing_pcie is None:
         return f"At {at} no link is fast enough: the copies' fixed latencies alone take as long as the engine."
+    if outlook.stall_free_pcie is None:
+        alone = "no link spares the engine a further wait: some copies' fixed latencies alone take longer than it has"
+    else:
+        alone = f"{_rate(outlook.stall_free_pcie)} for a prefetched step to wait for its first fetch alone"
     return (
-        f"At {at} the link would have to carry {_rate(outlook.balancing_pcie)} for its work to take no longer than "
-        f"the engine's, and {_rate(outlook.stall_free_pcie)} for a prefetched step to wait for its first fetch alone; "
-        f"this card's carries {hw.pcie_gb_s:g} GB/s."
+        f"At {at} the link would have to carry {_rate(outlook.balancing_pcie)} for its work to take no longer than the "
+        f"engine's, and {alone}; this card's carries {hw.pcie_gb_s:g} GB/s."
     )
 
 
@@ -61,11 +68,13 @@ def bound_batch(plan: Plan, outlook: Outlook) -> str:
 
 def hideable(plan: Plan, outlook: Outlook) -> str:
     """How much of the cache a step can hide."""
-    most, all_of_it = (
-        gigabytes(each) if each >= GB else megabytes(each)
-        for each in (outlook.hideable_bytes, plan.step.offloaded_bytes)
-    )
-    return f"While the engine computes, the link carries at most {most}; it must carry {all_of_it} in each step."
+    most = f"While the engine computes, the link can carry {_size(outlook.hideable_bytes)}"
+    needed = plan.step.offloaded_bytes
+    return f"{most}; it must carry {_size(needed)} in each step." if needed else f"{most}; it need not carry any."
+
+
+def _size(count: float) -> str:
+    return gigabytes(count) if count >= GB else megabytes(count)
 
 
 def throughput(outlook: Outlook) -> str:
@@ -82,8 +91,11 @@ def throughput(outlook: Outlook) -> str:
 def generated(plan: Plan, outlook: Outlook) -> str:
     """What a whole generation takes."""
     ondemand, prefetch = outlook.ondemand_generation, outlook.prefetch_generation
+    start = f"To generate {tokens(prefetch.tokens)} from {tokens(plan.ctx_len)} on"
+    if not plan.step.offloaded_bytes:
+        return f"{start} takes {prefetch.total:.2f} s, {prefetch.tokens_per_s:.2f} tokens a second on average."
     return (
-        f"To generate {tokens(prefetch.tokens)} from {tokens(plan.ctx_len)} on, offloaded, takes {prefetch.total:.2f} "
+        f"{start}, offloaded, takes {prefetch.total:.2f} "
         f"s with prefetch and {ondemand.total:.2f} s on demand. The first step takes "
         f"{milliseconds(1e3 * prefetch.first)} ms, the last {milliseconds(1e3 * prefetch.last)} ms with prefetch, "
         f"{prefetch.tokens_per_s:.2f} tokens a second on average."
@@ -115,6 +127,8 @@ def ranking(plan: Plan) -> str:
         return f"At {at} no way to serve a step fits."
     best = plan.ways[0]
     behind = f", {milliseconds(best.total_ms)} ms a step"
+    if plan.fit is Fit.UNKNOWN:
+        return f"At {at} the fastest way looked at is: {best.name}{behind}; what fits is not known."
     if plan.fit is Fit.RESIDENT:
         return f"At {at} nothing beats keeping the cache where it is: {best.name}{behind}."
     return f"At {at} the fastest way that fits is: {best.name}{behind}."

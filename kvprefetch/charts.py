@@ -153,20 +153,18 @@ def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
 def tornado(ax: Axes, swings: Sequence[Swing], value: Callable[[Point], float | None], base: float, label: str) -> Axes:
     """How far two other values of each figure move `value` from `base`; a bar a swing, its ends named."""
     for row, swing in enumerate(swings):
-        ends = [
+        named = (
             (value(point), point.change, colour) for point, colour in ((swing.low, ONDEMAND), (swing.high, PREFETCH))
-        ]
-        reached: list[float] = []  # on the far side first, so that the nearer end lies on top
-        for end, change, colour in sorted(
-            (each for each in ends if each[0] is not None), key=lambda e: -abs(e[0] - base)
-        ):
+        )
+        ends = sorted((end for end in named if end[0] is not None), key=lambda end: -abs(end[0] - base))
+        sides: set[bool] = set()
+        for end, change, colour in ends:  # the farther first: the nearer lies on top of it
             ax.barh(row, end - base, left=base, height=0.55, color=colour)
-            beneath = any((other >= base) == (end >= base) for other in reached)
-            outward = (end >= base) != beneath
-            place = {"ha": "left", "xytext": (4, 0)} if outward else {"ha": "right", "xytext": (-4, 0)}
-            ink = "white" if beneath else INK
-            ax.annotate(change, (end, row), textcoords="offset points", va="center", fontsize=10, color=ink, **place)
-            reached.append(end)
+            above = end >= base
+            at, right = (base, not above) if above in sides else (end, above)  # a second end is named across the base
+            place = {"ha": "left", "xytext": (4, 0)} if right else {"ha": "right", "xytext": (-4, 0)}
+            ax.annotate(change, (at, row), textcoords="offset points", va="center", size=10, color=colour, **place)
+            sides.add(above)
     ax.axvline(base, color=INK, linewidth=1)
     ax.set_yticks(range(len(swings)), [swing.figure for swing in swings])
     ax.set(xlabel=label, ylim=(len(swings) - 0.4, -0.6))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from itertools import accumulate
 
 import numpy as np
 
@@ -52,7 +51,10 @@ def balancing_pcie(
     latencies alone take as long as the engine.
     """
     compute, fetched = _parts(model, hw, ctx_len, batch, terms)
-    return _rate(fetched, compute.sum(), terms)
+    if not fetched.any():
+        return 0.0
+    rate = _rates(fetched.sum(), np.count_nonzero(fetched), compute.sum(), terms)
+    return None if np.isinf(rate) else float(rate)
 
 
 def stall_free_pcie(
@@ -71,29 +73,33 @@ def stall_free_pcie(
     """
     whole_number("depth", depth, MOST_DEPTH)
     compute, fetched = _parts(model, hw, ctx_len, batch, terms)
-    layers = np.flatnonzero(fetched).tolist()
-    done = [0.0, *accumulate(compute.tolist())]  # the engine's clock before each layer, were there no stall
-    rates: list[float | None] = [0.0]
+    done = np.concatenate([[0.0], np.cumsum(compute)])  # the engine's clock before each layer, were there no stall
+    layers = np.flatnonzero(fetched)
+    carried = np.concatenate([[0.0], np.cumsum(fetched[layers])])
+    least = 0.0
     for last in range(1, len(layers)):
-        due = done[layers[last]]
-        runs = [
-            _rate(fetched[layers[start : last + 1]], due - done[layers[start - depth - 1] + 1], terms)
-            for start in range(depth + 1, last + 1)
-        ]
+        due, end = done[layers[last]], last + 1
+        # A later run starts when layer k, d + 1 fetching layers before, is done and its buffer free.
+        starts = np.arange(depth + 1, end)
+        runs = _rates(carried[end] - carried[starts], end - starts, due - done[layers[starts - depth - 1] + 1], terms)
         # The first run starts with the step; the engine begins once its fetch has landed and earlier work is done.
-        waited = _rate(fetched[layers[1 : last + 1]], due - done[layers[0]], terms)
-        hidden = _rate(fetched[layers[: last + 1]], due, terms)
-        rates += [*runs, min((rate for rate in (waited, hidden) if rate is not None), default=None)]
-    return None if None in rates else max(rates)
+        first = np.array([1, 0])
+        waited_or_hidden = _rates(
+            carried[end] - carried[first], end - first, due - np.array([done[layers[0]], 0.0]), terms
+        )
+        least = max(least, waited_or_hidden.min(), *runs)
+    return None if np.isinf(least) else float(least)
 
 
 def hideable_bytes(
     model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, terms: Terms = FIRST_ORDER
 ) -> float:
-    """The most bytes of KV that the link carries while the engine computes: (sum c - copy latencies) · PCIe."""
+    """Bytes of KV that the link carries while the engine computes: sum c · offloaded bytes / sum t."""
     compute, fetched = _parts(model, hw, ctx_len, batch, terms)
-    copying = compute.sum() - np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
-    return max(0.0, float(copying)) * hw.pcie_gb_s * GB * terms.pcie_efficiency
+    rate = hw.pcie_gb_s * GB * terms.pcie_efficiency
+    latencies = np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
+    slowed = 1 + latencies * rate / fetched.sum() if latencies else 1.0
+    return float(compute.sum() * rate / slowed)
 
 
 def _parts(
@@ -106,9 +112,8 @@ def _parts(
     return compute, offloaded_bytes(model.layers, ctx_len, batch, terms)
 
 
-def _rate(fetched: np.ndarray, seconds: float, terms: Terms) -> float | None:
-    """GB/s that carry `fetched` bytes, a value a layer, in `seconds`; None where the copies' latencies take all."""
-    if not fetched.any():
-        return 0.0
-    copying = seconds - np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
-    return float(fetched.sum() / copying / GB / terms.pcie_efficiency) if copying > 0 else None
+def _rates(fetched: np.ndarray, copies: np.ndarray, seconds: np.ndarray, terms: Terms) -> np.ndarray:
+    """GB/s that carry `fetched` bytes in `seconds`, each in so many `copies`; inf where their latencies take all."""
+    copying = seconds - copies * (terms.copy_latency_us * MICRO)
+    with np.errstate(divide="ignore"):
+        return np.where(copying > 0, fetched / copying / GB / terms.pcie_efficiency, np.inf)

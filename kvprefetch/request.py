@@ -21,6 +21,7 @@ from kvprefetch.throughput import MOST_GENERATED
 
 MOST_REPORT_DEPTH = 1_000  # a report also looks at the depths beyond
 MOST_CROSSOVER = MOST_CTX // 4  # and at contexts beyond the crossover
+MOST_PLANNED = MOST_CTX - MOST_GENERATED  # of the planner's context, so that a generation stays within MOST_CTX
 MOST_CONTEXTS = 100  # rows of a table that is still read
 MOST_SUFFIX = 60  # characters of a folder's name that spell parameters
 ARTEFACTS = ("report.ipynb", "report.html", "metrics.json", "before_after.png")
@@ -73,7 +74,7 @@ class Request:
         settle(self, number, "target_ms", least=LEAST_TARGET, most=MOST_TARGET)
         settle(self, whole_number, "generate", most=MOST_GENERATED)
         if self.ctx_len is not None:
-            settle(self, whole_number, "ctx_len", most=MOST_CTX - MOST_GENERATED)
+            settle(self, whole_number, "ctx_len", most=MOST_PLANNED)
         object.__setattr__(self, "terms", terms_text(self.terms, self.hw.config))
         contexts = self.default_contexts if self.contexts is None else contexts_in_order(self.contexts).tolist()
         object.__setattr__(self, "contexts", tuple(contexts))
@@ -131,7 +132,8 @@ class Request:
             return self.ctx_len, Choice.ASKED
         usable, kv_dtype = usable_bytes(self.hw.config, self.reserve), read_terms(self.terms, self.hw.config).kv_dtype
         longest = (self.contexts or DEFAULT_CONTEXTS)[-1]
-        return planner_ctx(self.model.config, usable, self.batch, kv_dtype, longest)
+        ctx_len, choice = planner_ctx(self.model.config, usable, self.batch, kv_dtype, longest)
+        return min(ctx_len, MOST_PLANNED), choice
 
     @property
     def folder(self) -> str:

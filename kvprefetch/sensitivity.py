@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
+from kvprefetch.configs import FIRST_ORDER, LEAST_FIGURE, MOST_FIGURE, HardwareProfile, ModelConfig, Terms
 from kvprefetch.planner import compare, crossover_ctx, sweep_columns
 
 SWING = 0.2  # of a rate, either way
@@ -48,13 +48,18 @@ def swings(
 
     def rate(figure: str, name: str) -> Swing:
         points = (
-            point(f"{100 * change:+.0f} %", replace(hw, **{name: getattr(hw, name) * (1 + change)}), terms)
+            point(f"{100 * change:+.0f} %", replace(hw, **{name: _within(getattr(hw, name) * (1 + change))}), terms)
             for change in (-SWING, SWING)
         )
         return Swing(figure, *points)
 
     smaller = (point(kv_dtype, hw, replace(terms, kv_dtype=kv_dtype)) for kv_dtype in KV_DTYPES)
     return rate("HBM rate", "hbm_gb_s"), rate("PCIe rate", "pcie_gb_s"), Swing("KV dtype", *smaller)
+
+
+def _within(figure: float) -> float:
+    """As far as a profile's figures go."""
+    return min(max(figure, LEAST_FIGURE), MOST_FIGURE)
 
 
 def reduction_map(

@@ -5,7 +5,7 @@ tokens/s = b / step. Symbols: n context, b batch, g tokens generated, n0 the con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -16,7 +16,7 @@ from kvprefetch.capacity import largest_offloaded_batch, largest_resident_batch
 from kvprefetch.checks import whole_number
 from kvprefetch.configs import FIRST_ORDER, GB, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_CTX
-from kvprefetch.planner import Steps, compare, steps_at
+from kvprefetch.planner import Comparison, Steps, compare, steps_at
 from kvprefetch.roofline import offloaded_bytes
 
 STRAIGHT = 1e-12  # relative; how near the middle of a straight piece lies to the mean of its ends
@@ -68,17 +68,17 @@ def served(
     host = None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB
     resident = largest_resident_batch(model, usable, ctx_len, terms.kv_dtype)
     offloaded = largest_offloaded_batch(model, usable, ctx_len, depth, terms, host)
-    rows = []
-    for name, each in (
-        ("all KV on the GPU, the batch asked for", batch),
-        ("all KV on the GPU, the largest batch", resident),
-    ):
-        if 0 < each <= resident:
-            rows.append(Served(name, each, compare(model, hw, ctx_len, each, depth, terms).engine_ms))
-    for name, each in (("prefetch, the batch asked for", batch), ("prefetch, the largest batch", offloaded)):
-        if 0 < each <= offloaded:
-            rows.append(Served(name, each, compare(model, hw, ctx_len, each, depth, terms).prefetch.total_ms))
-    return tuple(dict.fromkeys(rows))
+
+    def rows(way: str, largest: int, latency: Callable[[Comparison], float]) -> Iterator[Served]:
+        named = {"the batch asked for": batch} if batch < largest else {}
+        named |= {"the largest batch": largest} if largest else {}
+        for name, each in named.items():
+            yield Served(f"{way}, {name}", each, latency(compare(model, hw, ctx_len, each, depth, terms)))
+
+    return (
+        *rows("all KV on the GPU", resident, lambda step: step.engine_ms),
+        *rows("prefetch", offloaded, lambda step: step.prefetch.total_ms),
+    )
 
 
 def link_ceiling(model: ModelConfig, hw: HardwareProfile, ctx_len: int, terms: Terms = FIRST_ORDER) -> float | None:

@@ -55,6 +55,8 @@ def ways(
     """
     at = _At(model, hw, usable, step, terms)
     found = (*_policies(at, window), *_smaller_caches(at), *_on_the_host(at), *_streamed_weights(at))
+    host = float("inf") if hw.host_capacity_gb is None else hw.host_capacity_gb * GB
+    found = (way for way in found if way.host_bytes <= host)
     return tuple(sorted(found, key=lambda way: round(way.total_ms, 2)))  # of equals, the simpler first
 
 
@@ -152,7 +154,7 @@ def _smaller_caches(at: _At) -> Iterator[Way]:
 def _on_the_host(at: _At) -> Iterator[Way]:
     """Attention where the cache lies; only where the file says how fast the host really reads."""
     hw = at.hw
-    if hw.host_gb_s is None or hw.host_efficiency is None or not at.fits(at.terms, 0):
+    if hw.host_gb_s is None or hw.host_efficiency is None or (at.usable is not None and at.beside_kv > at.usable):
         return
     engine = at.compare(replace(at.resident, kv_read=False), at.step.depth)
     cache = at.model.kv_bytes(at.step.ctx_len, at.step.batch, at.terms.kv_dtype)

@@ -37,7 +37,14 @@ def test_papermill_is_given_every_parameter_of_the_notebook():
     request = Request(*PAIR, contexts=(4, 2), batch=3)
     assert request.parameters == {
         **{"model": "llama3-8b", "hw": "a100", "contexts": [2, 4], "batch": 3, "depth": 1},
-        **{"ctx_len": None, "resident": None, "reserve": 0.1, "terms": "first-order"},
+        **{
+            "ctx_len": None,
+            "resident": None,
+            "reserve": 0.1,
+            "target_ms": 50.0,
+            "generate": 512,
+            "terms": "first-order",
+        },
     }
 
 
