@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import median
+from typing import NamedTuple
 
-from kvprefetch.configs import Terms
 from kvprefetch.measured import Kind, Way
-from kvprefetch.validation import Prediction, predictions
+from kvprefetch.validation import Prediction
 
 KINDS = {  # as a sentence and a table name them
     Kind.RESIDENT: "all KV on the GPU",
@@ -24,7 +25,6 @@ WAYS = {
     Way.REFINED: "model and card, refined terms",
     Way.FIRST_ORDER: "model and card, first order",
 }
-PAGE = "../validation/report.html"  # from another report's folder
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,29 @@ def accuracy(made: Iterable[Prediction], kind: Kind, way: Way) -> Accuracy:
     return next(each for each in accuracies(made) if (each.kind, each.way) == (kind, way))
 
 
+class Cloud(NamedTuple):
+    """Rows of one kind, measured and predicted, as a chart takes them."""
+
+    label: str
+    measured_ms: tuple[float, ...]
+    predicted_ms: tuple[float, ...]
+
+
+def of_way(made: Iterable[Prediction], way: Way) -> list[Prediction]:
+    """The predictions made one way, by kind, in the order that kinds are defined."""
+    order = list(Kind)
+    return sorted((each for each in made if each.way is way), key=lambda each: order.index(each.row.kind))
+
+
+def clouds(made: Iterable[Prediction], way: Way) -> list[Cloud]:
+    """The predictions made one way, a cloud for each kind."""
+    found = []
+    for kind, rows in groupby(of_way(made, way), key=lambda each: each.row.kind):
+        steps = [(1e3 * each.row.step_s, 1e3 * each.step_s) for each in rows]
+        found.append(Cloud(KINDS[kind], *zip(*steps, strict=True)))
+    return found
+
+
 def signed(percent: float) -> str:
     """ "5.6 % too slow", "12.0 % too fast"; "exact" where it rounds to neither."""
     if abs(percent) < 0.05:
@@ -74,19 +97,8 @@ def signed(percent: float) -> str:
     return f"{abs(percent):.1f} % too {'slow' if percent > 0 else 'fast'}"
 
 
-def track_record(terms: Terms) -> str:
-    """How accurate a prediction in these terms has been, as Markdown, with a link to each row."""
-    way = Way.REFINED if terms.kv_read and terms.weight_efficiency < 1 else Way.FIRST_ORDER
-    judged = [accuracy(predictions(), kind, way) for kind in (Kind.ONDEMAND, Kind.ONE_AHEAD)]
-    parts = [
-        f"{each.median_pct:.0f} % for {KINDS[each.kind]} (median of {len(each.errors_pct)}; at worst "
-        f"{signed(each.worst_pct)})"
-        for each in judged
-    ]
-    which = "refined terms" if way is Way.REFINED else "first order"
-    if way is Way.FIRST_ORDER and terms.kv_read:
-        which = "first order, to which terms without the card's efficiencies are closest,"
-    return (
-        f"How accurate this kind of prediction has been: against published measurements, all of one card, {which} missed "
-        f"the step by {' and by '.join(parts)}. [The validation]({PAGE}) shows every row and what is missing."
-    )
+def side_by_side(made: Iterable[Prediction]) -> list[tuple[Prediction | None, Prediction]]:
+    """Each row's prediction in refined terms, None where it is not judged so, and in first order; by kind."""
+    refined = {(each.document.slug, each.row): each for each in of_way(made, Way.REFINED)}
+    firsts = of_way(made, Way.FIRST_ORDER)
+    return [(refined.get((first.document.slug, first.row)), first) for first in firsts]

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from kvprefetch.accuracy import Cloud
 from kvprefetch.layers import MOST_CTX
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.schedule import Timeline
@@ -128,6 +129,27 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     ax.set_yticks(heights, [name for name, *_ in lanes])
     ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))
     ax.grid(axis="y", visible=False)
+    return ax
+
+
+@styled
+def agreement(ax: Axes, clouds: Sequence[Cloud], bands_pct: Sequence[int]) -> Axes:
+    """Predicted against measured steps on equal log axes, with a band for each distance in per cent, widest first."""
+    every = [value for cloud in clouds for value in (*cloud.measured_ms, *cloud.predicted_ms)]
+    ends = np.array([0.8 * min(every), 1.25 * max(every)])
+    for shade, band in zip(("#EDF1F5", "#D5DEE7"), sorted(bands_pct, reverse=True), strict=False):
+        ax.fill_between(ends, ends * (1 - band / 100), ends * (1 + band / 100), color=shade, linewidth=0, zorder=0)
+        ax.annotate(
+            f"±{band} %", (ends[1], ends[1] * (1 - band / 100)), (3, 0), textcoords="offset points", va="center"
+        )
+    ax.plot(ends, ends, color=INK, linewidth=1, zorder=1)
+    for cloud, marker, colour in zip(clouds, "osD^", ("#009E73", ONDEMAND, "#8A5A83", PREFETCH), strict=False):
+        ax.plot(cloud.measured_ms, cloud.predicted_ms, marker, color=colour, label=cloud.label, markeredgecolor="white")
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    ax.set(xlabel="Measured step (ms)", ylabel="Predicted step (ms)")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_VALUES)
+    ax.legend(loc="upper left", frameon=False)
     return ax
 
 

@@ -19,6 +19,9 @@ from kvprefetch.prose import tokens
 from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import AUTO, PARAMETERS, Request
 from kvprefetch.termtext import FIRST_ORDER_TEXT
+from kvprefetch.validation import predictions
+from kvprefetch.validationpage import ValidationPage
+from kvprefetch.validationprose import answer
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar; parsed options carry their verb as `run(options)`, which may raise InputError."""
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
     commands = grammar.add_subparsers(
-        required=True, metavar="plan | sweep | crossover | report | notebook | model | models | cards"
+        required=True, metavar="plan | sweep | crossover | report | notebook | validation | model | models | cards"
     )
     variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
     from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
@@ -60,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
     model.set_defaults(run=_model)
     model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
     model.add_argument("--yaml", action="store_true", help="print it as a file of the catalogue")
+    validation = commands.add_parser("validation", help="build reports/validation/: predictions against measurements")
+    validation.set_defaults(run=_validation)
     for name, run, text in (("models", _models, "list the models by short name"), ("cards", _cards, "list the cards")):
         commands.add_parser(name, help=text, allow_abbrev=False).set_defaults(run=run)
     return grammar
@@ -116,6 +121,14 @@ def _report(options: argparse.Namespace) -> None:
     except (ValueError, KeyError, TypeError):  # somebody has edited it
         metrics = measure(request)
     print(f"{_answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+
+
+def _validation(_: argparse.Namespace) -> None:
+    page = ValidationPage()
+    made = not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
+    for sentence in answer(predictions()):
+        print(sentence.replace("*", ""))
+    print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
 
 
 def _notebook(options: argparse.Namespace) -> None:

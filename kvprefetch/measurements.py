@@ -6,9 +6,10 @@ against; context/*.yaml below it: public rates that are no targets, and why.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kvprefetch import plainyaml
 from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, find, short_names
@@ -22,6 +23,13 @@ MOST_PCT = 100
 
 Read = TypeVar("Read")
 Made = TypeVar("Made")
+
+
+class Digest(NamedTuple):
+    """A file, and the SHA-256 of its content."""
+
+    file: str
+    sha256: str
 
 
 def documents() -> tuple[Document, ...]:
@@ -39,6 +47,14 @@ def contents() -> tuple[bytes, ...]:
     """The files that a validation rests on, byte for byte: rows and models, then the cards."""
     cards = {each.card.digest: each.card.content for each in documents() if each.card}
     return (*(path.read_bytes() for path in sorted(FOLDER.rglob("*.yaml"))), *cards.values())
+
+
+def digests() -> tuple[Digest, ...]:
+    """The SHA-256 of every file of the measurements, by its path below params/measurements/."""
+    paths = sorted(FOLDER.rglob("*.yaml"))
+    return tuple(
+        Digest(path.relative_to(FOLDER).as_posix(), hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths
+    )
 
 
 def read_document(slug: str, content: bytes) -> Document:
