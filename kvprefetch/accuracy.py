@@ -14,11 +14,17 @@ from typing import NamedTuple
 from kvprefetch.measured import Kind, Way
 from kvprefetch.validation import Prediction
 
-KINDS = {  # as a sentence and a table name them
-    Kind.RESIDENT: "all KV on the GPU",
+KINDS = {  # as tables and charts name them
+    Kind.RESIDENT: "resident: all KV on the GPU",
+    Kind.ONDEMAND: "on-demand",
+    Kind.NEVER_WAITING: "never-waiting: a bound",
+    Kind.ONE_AHEAD: "one-ahead: a real pipeline",
+}
+WHERE = {  # as sentences name them
+    Kind.RESIDENT: "with all KV on the GPU",
     Kind.ONDEMAND: "on demand",
-    Kind.NEVER_WAITING: "copies that nothing waits for",
-    Kind.ONE_AHEAD: "a real pipeline one ahead",
+    Kind.NEVER_WAITING: "where no kernel waits for a copy",
+    Kind.ONE_AHEAD: "in a real pipeline one ahead",
 }
 WAYS = {
     Way.LAW: "law alone, measured times in",
@@ -70,7 +76,7 @@ def accuracy(made: Iterable[Prediction], kind: Kind, way: Way) -> Accuracy:
 class Cloud(NamedTuple):
     """Rows of one kind, measured and predicted, as a chart takes them."""
 
-    label: str
+    kind: Kind
     measured_ms: tuple[float, ...]
     predicted_ms: tuple[float, ...]
 
@@ -86,15 +92,20 @@ def clouds(made: Iterable[Prediction], way: Way) -> list[Cloud]:
     found = []
     for kind, rows in groupby(of_way(made, way), key=lambda each: each.row.kind):
         steps = [(1e3 * each.row.step_s, 1e3 * each.step_s) for each in rows]
-        found.append(Cloud(KINDS[kind], *zip(*steps, strict=True)))
+        found.append(Cloud(kind, *zip(*steps, strict=True)))
     return found
 
 
-def signed(percent: float) -> str:
+def percent(value: float, digits: int = 1) -> str:
+    """ "5.6 %", not to be broken between the number and its sign."""
+    return f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def signed(error_pct: float) -> str:
     """ "5.6 % too slow", "12.0 % too fast"; "exact" where it rounds to neither."""
-    if abs(percent) < 0.05:
+    if abs(error_pct) < 0.05:
         return "exact"
-    return f"{abs(percent):.1f} % too {'slow' if percent > 0 else 'fast'}"
+    return f"{percent(abs(error_pct))} too {'slow' if error_pct > 0 else 'fast'}"
 
 
 def side_by_side(made: Iterable[Prediction]) -> list[tuple[Prediction | None, Prediction]]:

@@ -27,7 +27,7 @@ def agreement_alt(clouds: Sequence[Cloud], bands_pct: Sequence[int]) -> str:
         errors = [100 * (p / m - 1) for m, p in zip(cloud.measured_ms, cloud.predicted_ms, strict=True)]
         within = [sum(abs(error) <= band for error in errors) for band in (near, far)]
         parts.append(
-            f"{cloud.label}: {len(errors)} rows, {within[0]} within {near} % and {within[1]} within {far} %, errors "
+            f"{cloud.kind}: {len(errors)} rows, {within[0]} within {near} % and {within[1]} within {far} %, errors "
             f"from {min(errors):+.1f} to {max(errors):+.1f} %"
         )
     return f"Predicted against measured steps on equal axes. {'; '.join(parts)}."

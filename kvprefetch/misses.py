@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
-from kvprefetch.accuracy import accuracy, signed
+from kvprefetch.accuracy import accuracy, percent, signed
 from kvprefetch.configs import refined
 from kvprefetch.diagnosis import moved_bytes, one_buffers, streamings
 from kvprefetch.measured import Kind, Way
@@ -30,9 +30,9 @@ def reading() -> str:
         for each in streamings()
     )
     return (
-        f"**First order is too fast: with all KV on the GPU by {resident.median_pct:.0f} % in the median.** A line "
-        f"through the measured steps says which share of the stated HBM rate is reached: {shares}. First order takes "
-        "the first for 1 and leaves attention's read of the cache out. What is missing: weights of two bits are "
+        f"**First order is too fast: with all KV on the GPU by {percent(resident.median_pct, 0)} in the median.** A "
+        f"line through the measured steps says which share of the stated HBM rate is reached: {shares}. First order "
+        "takes the first for 1 and leaves attention's read of the cache out. What is missing: weights of two bits are "
         "unpacked before they are multiplied, each kernel takes time to start, and attention over the cache of one "
         "sequence keeps only part of the memory busy. On other cards, engines and formats the shares differ, so they "
         "have to be measured there; `kvprefetch calibrate` finds them from a few rows."
@@ -48,8 +48,8 @@ def builds() -> str:
         f"**With refined terms the engine is {signed(resident.bias_pct)} in the median.** The shares come from one "
         f"document ({given.document.slug}) and are judged on others ({other.document.slug} among them). The same "
         f"machine, model and cache take {given.fixed_ms:.2f} ms without a cache in the first and {other.fixed_ms:.2f} "
-        f"ms in the second, with another build and other settings of the engine: {apart:.1f} % apart, where repeats of "
-        "one build agree within a fraction of a per cent. What is missing is the software: a share found with one "
+        f"ms in the second, with another build and other settings of the engine: {percent(apart)} apart, where repeats "
+        "of one build agree within a fraction of a per cent. What is missing is the software: a share found with one "
         "build is good to about this much in another."
     )
 
@@ -66,9 +66,9 @@ def pipeline() -> str:
         "schedule starts a copy the moment link and buffer are free, and lets it run beside any kernel. The engine "
         "that was measured hands out copies from a host thread that also waits for small ones, which queue behind the "
         "large. As a test: if no copy ran beside the layer it is for, the refined prediction would miss by "
-        f"{alone:.0f} % in the median, in place of {ideal:.0f} %, and the row it misses most ({worst.row.name}) would "
-        f"be {signed(worst.alone_pct)} in place of {signed(worst.ideal_pct)}. So much of the gap is overlap that this "
-        "engine does not reach; take ours for what a perfect implementation gains."
+        f"{percent(alone, 0)} in the median, in place of {percent(ideal, 0)}, and the row it misses most "
+        f"({worst.row.name}) would be {signed(worst.alone_pct)} in place of {signed(worst.ideal_pct)}. So much of the "
+        "gap is overlap that this engine does not reach; take ours for what a perfect implementation gains."
     )
 
 
@@ -94,9 +94,10 @@ def padding() -> str:
     found = moved_bytes()
     most, longest = max(found, key=lambda each: each.short_pct), max(found, key=lambda each: each.moved)
     return (
-        f"**The planner counts too few bytes where the context is short**: {most.short_pct:.1f} % too few at "
-        f"{tokens(most.row.ctx_len)}, {longest.short_pct:.1f} % at {tokens(longest.row.ctx_len)}. The engine carries "
-        "whole blocks of 256 tokens, and those decoded during the run; ours stands for a step at exactly that context."
+        f"**The planner counts too few bytes where the context is short**: {percent(most.short_pct)} too few at "
+        f"{tokens(most.row.ctx_len)}, {percent(longest.short_pct)} at {tokens(longest.row.ctx_len)}. The engine "
+        "carries whole blocks of 256 tokens, and those decoded during the run; ours stands for a step at exactly that "
+        "context."
     )
 
 

@@ -39,6 +39,16 @@ class Prediction:
         return 100 * self.error
 
     @property
+    def label(self) -> str:
+        """The row's name, not to be broken between lines."""
+        return self.row.name.replace(" ", "\N{NO-BREAK SPACE}")
+
+    @property
+    def judged(self) -> str:
+        """The error, and how far it may go: "+5.6 / 6"."""
+        return f"{self.error_pct:+.1f} / {self.within_pct:g}"
+
+    @property
     def within_pct(self) -> float:
         """How far the document says that this kind of row may be missed, in this way."""
         return self.document.within_pct[self.row.kind, self.way]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvprefetch.accuracy import KINDS, Accuracy, accuracies, accuracy, signed
+from kvprefetch.accuracy import WHERE, Accuracy, accuracies, accuracy, percent, signed
 from kvprefetch.configs import Terms
 from kvprefetch.diagnosis import one_buffers
 from kvprefetch.measured import Document, Kind, Way
@@ -30,8 +30,9 @@ def question(made: Sequence[Prediction], papers: Sequence[Document]) -> str:
     rows = sum(len(paper.rows) for paper in papers)
     return (
         f"A model that is checked against itself alone convinces nobody. This page holds {len(made)} predictions "
-        f"against {rows} decode steps that others have measured and published, in {len(papers)} sets, kind by kind and in up "
-        "to three ways; it says where the predictions are off, by how much, and what is missing from the model there."
+        f"against {rows} decode steps that others have measured and published, in {len(papers)} sets, kind by kind "
+        "and in up to three ways; it says where the predictions are off, by how much, and what is missing from the "
+        "model there."
     )
 
 
@@ -40,9 +41,9 @@ def answer(made: Sequence[Prediction]) -> tuple[str, ...]:
     law, refined, first = (accuracy(made, Kind.ONDEMAND, way) for way in Way)
     ahead = accuracy(made, Kind.ONE_AHEAD, Way.REFINED)
     return (
-        f"**On demand, the laws hold to {law.median_pct:.1f} % in the median; with a card's measured efficiencies the "
-        f"whole planner holds to {refined.median_pct:.1f} %, and without them it is {signed(first.bias_pct)}.** The "
-        "sum of engine and link is right; what is uncertain is the engine's own rate.",
+        f"**On demand, the laws hold to {percent(law.median_pct)} in the median; with a card's measured efficiencies "
+        f"the whole planner holds to {percent(refined.median_pct)}, and without them it is {signed(first.bias_pct)}.** "
+        "The sum of engine and link is right; what is uncertain is the engine's own rate.",
         f"**A real pipeline is slower than the one computed: the prediction is {signed(ahead.bias_pct)} in the median "
         f"and {signed(ahead.worst_pct)} at worst.** Read a predicted reduction as what a perfect implementation gains.",
     )
@@ -61,12 +62,13 @@ def comes_to(made: Sequence[Prediction], way: Way) -> str:
 
 def independence(papers: Sequence[Document]) -> str:
     """Whose rows are judged with what."""
-    given = [paper.slug for paper in papers if paper.gives]
-    cards = {paper.card.config.name for paper in papers if paper.card}
+    given = " and ".join(paper.slug for paper in papers if paper.gives)
+    cards = sorted({paper.card.config.name for paper in papers if paper.card})
+    which = f"of one card, {cards[0]}," if len(cards) == 1 else f"of {len(cards)} cards"
     return (
-        f"No figure is fitted to rows that it is judged on. The card's two HBM shares come from {given[0]}, so refined "
-        f"terms are judged on the other documents alone. All rows with a model and a card are of {len(cards)} card "
-        f"({', '.join(sorted(cards))}) and by one author: this tests the model, not every card."
+        f"No figure is fitted to rows that it is judged on. The card's file takes the two shares of its HBM rate from "
+        f"{given}, so refined terms are judged on the other documents alone. All rows with a model and a card are "
+        f"{which} and by one author: this tests the model, not every card."
     )
 
 
@@ -90,5 +92,5 @@ def no_targets(count: int) -> str:
 
 
 def _missed(each: Accuracy) -> str:
-    rows = len(each.errors_pct)
-    return f"by {each.median_pct:.1f} % for {KINDS[each.kind]} (median of {rows}; at worst {signed(each.worst_pct)})"
+    rows = f"median of {len(each.errors_pct)} rows, at worst {signed(each.worst_pct)}"
+    return f"{WHERE[each.kind]} by {percent(each.median_pct)} ({rows})"
