@@ -108,8 +108,14 @@ def signed(error_pct: float) -> str:
     return f"{percent(abs(error_pct))} too {'slow' if error_pct > 0 else 'fast'}"
 
 
-def side_by_side(made: Iterable[Prediction]) -> list[tuple[Prediction | None, Prediction]]:
-    """Each row's prediction in refined terms, None where it is not judged so, and in first order; by kind."""
-    refined = {(each.document.slug, each.row): each for each in of_way(made, Way.REFINED)}
-    firsts = of_way(made, Way.FIRST_ORDER)
+def of_kind(made: Iterable[Prediction], way: Way, kind: Kind) -> list[Prediction]:
+    """The predictions of one kind of row, made one way."""
+    return [each for each in of_way(made, way) if each.row.kind is kind]
+
+
+def side_by_side(made: Iterable[Prediction], kind: Kind) -> list[tuple[Prediction | None, Prediction]]:
+    """Each row of one kind in refined terms, None where it is not judged so, and in first order."""
+    made = list(made)
+    refined = {(each.document.slug, each.row): each for each in of_kind(made, Way.REFINED, kind)}
+    firsts = of_kind(made, Way.FIRST_ORDER, kind)
     return [(refined.get((first.document.slug, first.row)), first) for first in firsts]
