@@ -1,5 +1,7 @@
 """Calibration: planted figures are found again, and rows that leave one open are refused in one line."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import yaml
@@ -137,7 +139,7 @@ REFUSED = [
     ),
     (
         {"rows": rows(("resident",)), "fit": ["weight_efficiency", "layer_overhead_us"]},
-        "weight_efficiency and layer_overhead_us: these rows cannot tell them apart; accepted: they share one intercept",
+        "weight_efficiency and layer_overhead_us: these rows cannot tell them apart; accepted: they share one",
     ),
     (
         {"rows": rows(("resident",)), "fit": ["pcie_efficiency"]},
@@ -222,6 +224,15 @@ def test_the_profile_is_a_file_of_the_catalogue_that_names_its_own_measurements(
     assert str(tmp_path) not in path.read_text()
     lines = list(summary(found))
     assert len(lines) == 1 + 4 + 2 + 8 and "standard error" in lines[1]
+
+
+def test_the_example_in_the_readme_calibrates(tmp_path):
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    path = tmp_path / "rows.yaml"
+    path.write_text(readme.split("**Calibrate a card.**")[1].split("```yaml\n")[1].split("```")[0])
+    found = calibrate(read_task(str(path)))
+    assert [each.name for each in found.fitted] == list(PLANTED)
+    assert all(each.error for each in found.fitted) and max(map(abs, found.residuals_pct)) < 0.5
 
 
 def test_the_command_prints_or_writes_the_profile(checkout, kvprefetch):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,14 @@ def test_the_median_error_of_each_kind_and_way(kind, way, rows, most):
     found = accuracy(predictions(), kind, way)
     assert len(found.errors_pct) >= rows
     assert found.median_pct <= most
+
+
+def test_the_readme_states_the_medians():
+    said = " ".join((Path(__file__).parent.parent / "README.md").read_text().split())
+    law, refined_, first = (accuracy(predictions(), Kind.ONDEMAND, way).median_pct for way in Way)
+    ahead = accuracy(predictions(), Kind.ONE_AHEAD, Way.REFINED).median_pct
+    assert f"miss a step by {law:.1f} % in the median, the whole planner by {refined_:.1f} %" in said
+    assert f"efficiencies and {first:.1f} % without them" in said and f"by {ahead:.1f} % in the median." in said
 
 
 def test_kinds_are_judged_apart_and_only_where_something_was_predicted():
