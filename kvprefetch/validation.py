@@ -46,7 +46,7 @@ class Prediction:
     @property
     def judged(self) -> str:
         """The error, and how far it may go: "+5.6 / 6"."""
-        return f"{self.error_pct:+.1f} / {self.within_pct:g}"
+        return f"{round(self.error_pct, 1) + 0.0:+.1f} / {self.within_pct:g}"  # + 0.0: no -0.0
 
     @property
     def within_pct(self) -> float:

@@ -21,7 +21,8 @@ def track_record(terms: Terms) -> str:
     parts = " and ".join(_missed(accuracy(predictions(), kind, way)) for kind in (Kind.ONDEMAND, Kind.ONE_AHEAD))
     return (
         f"How accurate this kind of prediction has been: against published measurements, all of one card, {name} "
-        f"missed the step {parts}. [The validation]({PAGE}) shows every row, and what is missing from the model."
+        f"missed the step {parts}. [The validation]({PAGE}), which `make validation` builds, shows every row "
+        "and what is missing from the model."
     )
 
 
