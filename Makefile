@@ -9,6 +9,8 @@ override export DEPTH := $(value DEPTH)
 override export CTX := $(value CTX)
 override export RESIDENT := $(value RESIDENT)
 override export RESERVE := $(value RESERVE)
+override export TARGET_MS := $(value TARGET_MS)
+override export GENERATE := $(value GENERATE)
 override export TERMS := $(value TERMS)
 
 # Under LC_ALL=C, Python cannot start in a folder whose name is not ASCII.

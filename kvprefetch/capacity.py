@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import KV_BYTES, MOST_BATCH, MOST_CTX, Layer
-from kvprefetch.roofline import offloaded_tokens
+from kvprefetch.roofline import kv_blocks, offloaded_bytes, offloaded_tokens
 
 DEFAULT_RESERVE = 0.1  # of the card's memory: activations, workspaces, fragmentation
 MOST_RESERVE = 0.9
@@ -71,6 +71,24 @@ def largest_offloaded_ctx(
     return bisect_left(range(1, MOST_CTX), True, key=lambda n: not fits(model, usable, n, batch, depth, terms))
 
 
+def largest_offloaded_batch(
+    model: ModelConfig,
+    usable: Fraction,
+    ctx_len: int,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+    host: float | None = None,
+) -> int:
+    """The largest batch that fits under `terms`, and whose offloaded KV fits `host` bytes; 0 where none does."""
+    one = float(offloaded_bytes(model.layers, ctx_len, 1, terms).sum())
+
+    def too_many(batch: int) -> bool:
+        beyond_host = host is not None and batch * one > host
+        return beyond_host or not fits(model, usable, ctx_len, batch, depth, terms)
+
+    return bisect_left(range(1, MOST_BATCH + 1), True, key=too_many)
+
+
 def largest_window(
     model: ModelConfig, usable: Fraction, ctx_len: int, batch: int = 1, depth: int = 1, terms: Terms = FIRST_ORDER
 ) -> int | None:
@@ -115,4 +133,4 @@ def _gpu_kv_bytes(layers: tuple[Layer, ...], ctx_len: int, batch: int, depth: in
         resident += count * layer.kv_values * (min(ctx_len, layer.window or ctx_len) - tokens)
         fetching += count * (tokens > 0)
         largest = max(largest, layer.kv_values * tokens)
-    return batch * Fraction(KV_BYTES[terms.kv_dtype]) * (resident + min(depth + 1, fetching) * largest)
+    return batch * Fraction(KV_BYTES[terms.kv_dtype]) * (resident + kv_blocks(fetching, depth, terms) * largest)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kvprefetch.accuracy import Cloud
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.prose import bound, tokens
+from kvprefetch.sensitivity import Swing
 
 
 def latency_alt(lines: Sweep, peak: Comparison) -> str:
@@ -42,6 +45,26 @@ def timeline_alt(*comparisons: Comparison) -> str:
         for each in comparisons
     ]
     return f"Timelines of the first layers on link and engine: {'; '.join(parts)}."
+
+
+def tornado_alt(swings: Sequence[Swing], crossover: int | None, prefetch_ms: float) -> str:
+    """What the charts of sensitivity show, for those who cannot see them."""
+    parts = [
+        f"{swing.figure} {point.change}: {tokens(point.crossover_ctx)}, {point.prefetch_ms:.2f} ms"
+        for swing in swings
+        for point in (swing.low, swing.high)
+    ]
+    return f"Crossover, now {tokens(crossover)}, and prefetch step, now {prefetch_ms:.2f} ms, by {'; '.join(parts)}."
+
+
+def map_alt(contexts: Sequence[int], rates: Sequence[float], reduction: np.ndarray) -> str:
+    """What the map of the reduction shows, for those who cannot see it."""
+    tops = [
+        f"with {rates[row]:.0f} GB/s it is largest, {reduction[row].max():.0f} %, at "
+        f"{tokens(contexts[reduction[row].argmax()])}"
+        for row in (0, len(rates) // 2, -1)
+    ]
+    return f"The reduction over context and link rate: {'; '.join(tops)}."
 
 
 def depth_alt(by_depth: Sequence[Sequence[Comparison]]) -> str:

@@ -86,8 +86,10 @@ def _left_out(terms: Terms) -> Iterator[str]:
             "**Achieved against stated rates.** Kernels reach a part of the HBM bandwidth, and attention often a "
             "smaller one."
         )
-    if not terms.copy_latency_us or not terms.layer_overhead_us:
-        yield "**Fixed costs:** copy latency, launches and synchronisation, which weigh most at short contexts."
+    if not terms.copy_latency_us:
+        yield "**Copy latency**, a fixed time for each copy, which weighs most at short contexts."
+    if not terms.layer_overhead_us:
+        yield "**Layer overhead:** launches and synchronisation, a fixed time for each layer."
     yield "**Writing the new token's K and V back** to host memory in each step."
     if not terms.cross_token_overlap:
         yield "**Overlap across tokens:** the next token's first fetches could start while this token ends."
@@ -109,6 +111,9 @@ def _added(terms: Terms) -> Iterator[str]:
             r"**KV read:** attention reads the cache from HBM too, $c_l$ grows by $K_l(n) / (\text{HBM} \cdot "
             rf"\eta_a)$ with an efficiency $\eta_a$ = {terms.attention_efficiency:g}."
         )
+    elif terms.attention_efficiency != 1:
+        share = f"{terms.attention_efficiency:g} of the stated HBM rate"
+        yield f"**Attention** reaches {share}: of no effect while its reads are not counted."
     if terms.lm_head:
         yield "**LM head:** its matrix is read once after the last layer: in the step, not in the sum of compute."
     if terms.weight_efficiency != 1:

@@ -16,9 +16,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from kvprefetch.accuracy import KINDS, Cloud
 from kvprefetch.layers import MOST_CTX
+from kvprefetch.links import LINKS
 from kvprefetch.measured import Kind
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.schedule import Timeline
+from kvprefetch.sensitivity import Point, Swing
 
 ONDEMAND, PREFETCH = "#D55E00", "#0072B2"
 LINK, ENGINE = ("#E69F00", "#F5D48A"), ("#56B4E9", "#B5DDF5")  # two tints, so that neighbouring layers part
@@ -56,12 +58,12 @@ styled = matplotlib.style.context(["default", STYLE])  # a user's own defaults s
 
 
 @styled
-def figure(*heights: float, left: float = 0.8, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
-    """A figure with a row of axes for each height; `left` of them and in each `gap` is room for labels. Inches."""
+def figure(*heights: float, left: float = 0.8, right: float = RIGHT, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
+    """A figure with a row of axes for each height; beside them and in each `gap` is room for labels. Inches."""
     tall = sum(heights) + gap * (len(heights) - 1) + TOP + BOTTOM
     fig = Figure(figsize=(WIDTH, tall))
     # Margins by hand: an automatic layout draws every text once more, a third of a figure's time.
-    margins = {"left": left / WIDTH, "right": 1 - RIGHT / WIDTH, "top": 1 - TOP / tall, "bottom": BOTTOM / tall}
+    margins = {"left": left / WIDTH, "right": 1 - right / WIDTH, "top": 1 - TOP / tall, "bottom": BOTTOM / tall}
     spacing = {"height_ratios": heights, "hspace": gap * len(heights) / sum(heights)}
     axes = fig.subplots(len(heights), 1, squeeze=False, gridspec_kw=margins | spacing)
     return fig, list(axes[:, 0])
@@ -173,6 +175,55 @@ def memory_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
     """GPU memory of the KV blocks by depth, one line for each row of comparisons at one context."""
     _by_depth(ax, by_depth, lambda each: each.prefetch.gpu_kv_bytes / 1e6, INK)
     ax.set(ylabel="KV on the GPU (MB)", xlabel="Depth (layers fetched ahead)")
+    return ax
+
+
+@styled
+def tornado(ax: Axes, swings: Sequence[Swing], value: Callable[[Point], float | None], base: float, label: str) -> Axes:
+    """How far two other values of each figure move `value` from `base`; a bar a swing, its ends named."""
+    for row, swing in enumerate(swings):
+        ends = [
+            (value(point), point.change, colour) for point, colour in ((swing.low, ONDEMAND), (swing.high, PREFETCH))
+        ]
+        reached: list[float] = []  # on the far side first, so that the nearer end lies on top
+        for end, change, colour in sorted(
+            (each for each in ends if each[0] is not None), key=lambda e: -abs(e[0] - base)
+        ):
+            ax.barh(row, end - base, left=base, height=0.55, color=colour)
+            beneath = any((other >= base) == (end >= base) for other in reached)
+            outward = (end >= base) != beneath
+            place = {"ha": "left", "xytext": (4, 0)} if outward else {"ha": "right", "xytext": (-4, 0)}
+            ink = "white" if beneath else INK
+            ax.annotate(change, (end, row), textcoords="offset points", va="center", fontsize=10, color=ink, **place)
+            reached.append(end)
+    ax.axvline(base, color=INK, linewidth=1)
+    ax.set_yticks(range(len(swings)), [swing.figure for swing in swings])
+    ax.set(xlabel=label, ylim=(len(swings) - 0.4, -0.6))
+    ax.margins(x=0.25)
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set(major_locator=MaxNLocator(5), major_formatter=_VALUES)
+    return ax
+
+
+@styled
+def link_map(ax: Axes, contexts: Sequence[int], rates: Sequence[float], reduction: np.ndarray, own: float) -> Axes:
+    """The reduction, of shape (rates, contexts), over context and link rate; this card and known links as lines."""
+    levels = np.arange(0, 51, 10)
+    filled = ax.contourf(contexts, rates, reduction, levels=levels, cmap="cividis")
+    for link in LINKS:
+        if rates[0] < link.gb_s < rates[-1]:
+            ax.axhline(link.gb_s, color="white", linewidth=1, linestyle=":")
+            ax.annotate(link.name, (1.01, link.gb_s), xycoords=("axes fraction", "data"), va="center", fontsize=10)
+    ax.axhline(own, color="white", linewidth=2.2)
+    ax.annotate("this card", (contexts[0], own), (4, 3), textcoords="offset points", color="white", weight="bold")
+    ax.set(xscale="log", yscale="log", xlabel="Context (tokens)", ylabel="Link (GB/s)")
+    ax.grid(visible=False)
+    ax.xaxis.set(major_locator=LogLocator(base=4, numticks=9), minor_locator=NullLocator(), major_formatter=_CONTEXTS)
+    ax.yaxis.set(
+        major_locator=LogLocator(subs=(1, 2, 5), numticks=9), minor_locator=NullLocator(), major_formatter=_VALUES
+    )
+    bar = ax.figure.colorbar(filled, ax=ax, location="top", aspect=40, pad=0.04, fraction=0.06)
+    bar.set_label("Reduction (%)")
     return ax
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
@@ -15,17 +15,16 @@ from kvprefetch.calibration import calibrate
 from kvprefetch.calibrationrows import read_task
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
-from kvprefetch.metrics import Metrics, as_json, from_json, measure
+from kvprefetch.metrics import as_json, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
+from kvprefetch.printing import answer, plan_lines, sweep_lines
 from kvprefetch.profile import profile_yaml, summary
-from kvprefetch.prose import tokens
 from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import AUTO, PARAMETERS, Request
-from kvprefetch.termtext import FIRST_ORDER_TEXT
 from kvprefetch.validation import predictions
 from kvprefetch.validationpage import ValidationPage
-from kvprefetch.validationprose import answer
+from kvprefetch.validationprose import trust
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,13 +79,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    metrics = measure(_request(options))
-    print(as_json(metrics.plan) if options.json else "\n".join(_plan_lines(metrics)) + "\n", end="")
+    request = _request(options)
+    print(as_json(measure(request).plan) if options.json else _text(plan_lines(request)), end="")
 
 
 def _sweep(options: argparse.Namespace) -> None:
-    metrics = measure(_request(options))
-    print(as_json(metrics) if options.json else "\n".join(_lines(metrics)) + "\n", end="")
+    request = _request(options)
+    print(as_json(measure(request)) if options.json else _text(sweep_lines(request)), end="")
 
 
 def _crossover(options: argparse.Namespace) -> None:
@@ -97,8 +96,11 @@ def _crossover(options: argparse.Namespace) -> None:
 
 def _model(options: argparse.Namespace) -> None:
     entry = find(MODELS, options.model)
-    described = "".join(f"{line}\n" for line in description(entry.config))
-    print(model_yaml(entry.config, entry.sources[0].text) if options.yaml else described, end="")
+    print(model_yaml(entry.config, entry.sources[0].text) if options.yaml else _text(description(entry.config)), end="")
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _models(_: argparse.Namespace) -> None:
@@ -129,7 +131,7 @@ def _report(options: argparse.Namespace) -> None:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError):  # somebody has edited it
         metrics = measure(request)
-    print(f"{_answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+    print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -147,7 +149,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 def _validation(_: argparse.Namespace) -> None:
     page = ValidationPage()
     made = not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
-    for sentence in answer(predictions()):
+    for sentence in trust(predictions()):
         print(sentence.replace("*", ""))
     print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
 
@@ -201,7 +203,7 @@ def _decimal(what: str, text: str) -> float:
     raise refusal(what, text, "a number")
 
 
-def _text(_: str, text: str) -> str:
+def _stripped(_: str, text: str) -> str:
     return text.strip()
 
 
@@ -224,55 +226,11 @@ OPTIONS = {
     "ctx_len": Option("ctx", "N", _whole_number, "the planner's context (default: the first that must offload)"),
     "resident": Option("resident", "N", _window, "newest tokens kept on the GPU, or auto: as many as fit (default 0)"),
     "reserve": Option("reserve", "SHARE", _decimal, "of the card's memory that stays free (default 0.1)"),
-    "terms": Option("terms", "TEXT", _text, "first-order or refined, then field=value by comma (default first-order)"),
+    "target_ms": Option("target-ms", "MS", _decimal, "latency of a step that is to be kept (default 50)"),
+    "generate": Option(
+        "generate", "N", _whole_number, "tokens to generate from the planner's context on (default 512)"
+    ),
+    "terms": Option(
+        "terms", "TEXT", _stripped, "first-order or refined, then field=value by comma (default first-order)"
+    ),
 }
-
-
-def _answer(metrics: Metrics) -> str:
-    best = max(metrics.sweep, key=lambda row: row.reduction_pct)
-    return (
-        f"{metrics.model_name} on {metrics.hardware_name}, batch {metrics.batch}, depth {metrics.depth}: "
-        f"crossover {tokens(metrics.crossover_ctx)}; largest reduction swept {best.reduction_pct:.1f} % "
-        f"at {tokens(best.ctx_len)} ({best.ondemand_ms:.2f} -> {best.prefetch_ms:.2f} ms)\n{metrics.plan.verdict[0]}"
-    )
-
-
-def _plan_lines(metrics: Metrics) -> Iterator[str]:
-    """The plan for people: the verdict, then the figures it rests on."""
-    plan = metrics.plan
-    yield from (*plan.verdict, "")
-    yield f"model      {metrics.model_name}"
-    yield f"hardware   {metrics.hardware_name}"
-    yield f"context    {tokens(plan.ctx_len)}, batch {metrics.batch}, depth {metrics.depth}, terms {metrics.terms}"
-    if plan.usable_gb is not None:
-        yield f"memory     {plan.usable_gb:.2f} GB after the reserve of {100 * plan.reserve:g} %"
-        yield f"weights    {plan.weights_gb:.2f} GB"
-        yield f"cache      {plan.kv_gb:.2f} GB, and {plan.state_gb:.2f} GB of recurrent state"
-        reach = "every context" if plan.resident_ctx is None else f"{tokens(plan.resident_ctx)} at most"
-        yield f"resident   {reach}; here batch {plan.resident_batch} at most"
-    if plan.window_tokens is not None:
-        yield f"window     {tokens(plan.window_tokens)} of every layer fit beside the buffers: {plan.window_ms:.2f} ms"
-    yield f"host       {plan.host_gb:.2f} GB of pinned memory"
-    yield ""
-    yield f"{'on-demand ms':>12}  {'prefetch ms':>11}  {'resident ms':>11}  bound"
-    yield f"{plan.ondemand_ms:>12.2f}  {plan.prefetch_ms:>11.2f}  {plan.resident_ms:>11.2f}  {plan.bound}"
-
-
-def _lines(metrics: Metrics) -> Iterator[str]:
-    """The sweep as a table for people."""
-    yield f"model      {metrics.model_name}, {metrics.params:,} weights in its layers"
-    yield f"hardware   {metrics.hardware_name}"
-    yield f"batch      {metrics.batch}"
-    yield f"depth      {metrics.depth}"
-    if metrics.terms != FIRST_ORDER_TEXT:
-        yield f"terms      {metrics.terms}"
-    if metrics.resident_tokens:
-        yield f"resident   the newest {tokens(metrics.resident_tokens)} of every layer"
-    yield f"crossover  {tokens(metrics.crossover_ctx)}"
-    yield ""
-    yield f"{'ctx':>10}  {'on-demand ms':>12}  {'prefetch ms':>11}  {'reduction':>9}  {'speedup':>7}  bound"
-    for row in metrics.sweep:
-        yield (
-            f"{row.ctx_len:>10}  {row.ondemand_ms:>12.2f}  {row.prefetch_ms:>11.2f}  "
-            f"{row.reduction_pct:>7.1f} %  {row.speedup:>6.2f}x  {row.bound}"
-        )

@@ -153,6 +153,8 @@ class HardwareProfile:
     pcie_gb_s: float  # GB/s host to device, pinned, after protocol overhead
     hbm_capacity_gb: float | None = None  # GB of GPU memory the driver reports
     host_capacity_gb: float | None = None  # GB of host memory that can be pinned
+    host_gb_s: float | None = None  # GB/s the host reads its own memory at
+    host_efficiency: float | None = None  # share of host_gb_s that attention on the host reaches
     weight_efficiency: float | None = None  # share of hbm_gb_s that reading weights reaches
     attention_efficiency: float | None = None  # share of hbm_gb_s that attention's reading of the cache reaches
     pcie_efficiency: float | None = None  # share of pcie_gb_s that copies of KV reach
@@ -162,9 +164,11 @@ class HardwareProfile:
     def __post_init__(self) -> None:
         line_of_text("name", self.name, 100)
         settle(self, number, "hbm_gb_s", "pcie_gb_s", least=LEAST_FIGURE, most=MOST_FIGURE)
-        for capacity in ("hbm_capacity_gb", "host_capacity_gb"):
-            if getattr(self, capacity) is not None:
-                settle(self, number, capacity, least=LEAST_FIGURE, most=MOST_FIGURE)
+        for figure in ("hbm_capacity_gb", "host_capacity_gb", "host_gb_s"):
+            if getattr(self, figure) is not None:
+                settle(self, number, figure, least=LEAST_FIGURE, most=MOST_FIGURE)
+        if self.host_efficiency is not None:
+            settle(self, number, "host_efficiency", least=LEAST_EFFICIENCY, most=1)
         _settle_achieved(self, [name for name in ACHIEVED if getattr(self, name) is not None])
 
 

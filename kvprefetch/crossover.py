@@ -21,7 +21,7 @@ import numpy as np
 from kvprefetch.checks import refusal
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, Terms
 from kvprefetch.layers import KV_BYTES, MOST_CTX, Layer, step_weight_bytes
-from kvprefetch.roofline import offloaded_tokens
+from kvprefetch.roofline import layer_times, offloaded_tokens
 
 MOST_SOLVED = 2**53  # tokens; beyond, whole numbers are no longer exact as floats
 
@@ -57,6 +57,13 @@ def link_is_bound(
     return bound
 
 
+def reaches(
+    layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
+) -> bool:
+    """Whether sum t is at least sum c at one context. Exact."""
+    return _lead(layers, hw, batch, terms)(ctx_len) >= 0
+
+
 def smallest_window(
     layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
 ) -> int:
@@ -82,7 +89,8 @@ def largest_reduction_ctx(
     linear, so the reduction rises, then falls: one bisection finds its top there. In a uniform stack it lies at
     n* or n*-1; in others the largest of several tops can lie elsewhere. With cross-token overlap the step is a
     difference of convex ones: what is found is a top, in a uniform stack the highest. A largest reduction below
-    0.1 % may be placed at another context, and where attention reads the cache none beyond MOST_CTX is looked at.
+    0.1 % may be placed at another context. Where attention reads the cache the reduction tends to a limit: what lies
+    within 0.1 % of it is not told apart.
     """
     caching = [layer for layer in layers if layer.kv_values]
     if not caching:
@@ -91,7 +99,7 @@ def largest_reduction_ctx(
     if all(layer.window for layer in caching):
         end = max(windows)
     elif terms.kv_read:
-        end = MOST_CTX
+        end = _where_reading_dominates(layers, hw, batch, terms, max(windows, default=0))
     else:
         end = first_reaching_ctx(layers, hw, batch, terms, times_compute=1000)
 
@@ -106,6 +114,14 @@ def largest_reduction_ctx(
     edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, end} if edge <= end)
     tops = [first + bisect_left(range(first, last), True, key=falls) for first, last in pairwise(edges)]
     return [*tops, end][reductions(*tops, end).argmax()]
+
+
+def _where_reading_dominates(
+    layers: tuple[Layer, ...], hw: HardwareProfile, batch: int, terms: Terms, windows_full: int
+) -> int:
+    """The context from which on reading the cache takes a thousand times as long as all else of sum c."""
+    fixed, following = (layer_times(layers, hw, windows_full + n, batch, terms).compute.sum() for n in (1, 2))
+    return min(MOST_CTX, windows_full + terms.resident_tokens + ceil(1000 * fixed / (following - fixed)))
 
 
 class _Piece(NamedTuple):

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, astuple, dataclass
+from typing import Any
 
 from kvprefetch.configs import GB, ModelConfig
+from kvprefetch.outlook import Outlook
 from kvprefetch.plan import Plan
 from kvprefetch.planner import SweepRow, crossover_ctx, peak_ctx, sweep_columns
+from kvprefetch.reach import Reach
 from kvprefetch.request import Request
+from kvprefetch.sensitivity import Point, Swing
+from kvprefetch.throughput import Generation, Served
 from kvprefetch.verdict import verdict
 
 
 @dataclass(frozen=True)
-class ChangeFigures:
-    """One change that would shorten the prefetch step, alone."""
+class WayFigures:
+    """One way to serve the step at the planner's context."""
 
     name: str
-    prefetch_ms: float
-    saved_ms: float
+    total_ms: float
+    tokens_per_s: float
+    gpu_gb: float
+    host_gb: float
+    limit: str
+    rests_on: str
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class PlanFigures:
     window_ms: float | None
     computing_window_tokens: int
     host_gb: float
-    changes: tuple[ChangeFigures, ...]
+    ways: tuple[WayFigures, ...]  # that fit, fastest first
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class Metrics:
     terms: str
     resident_tokens: int
     plan: PlanFigures
+    outlook: Outlook
 
 
 def as_json(figures: Metrics | PlanFigures) -> str:
@@ -80,11 +90,21 @@ def from_json(text: str) -> Metrics:
     rows = tuple(SweepRow(**row) for row in read["sweep"])
     if not rows or not all(isinstance(value, (int, float)) for row in rows for value in astuple(row)[:-1]):
         raise ValueError("a sweep has a row or more, of numbers")
-    changes = tuple(ChangeFigures(**change) for change in read["plan"]["changes"])
-    plan = PlanFigures(**read["plan"] | {"changes": changes, "verdict": tuple(read["plan"]["verdict"])})
+    ways = tuple(WayFigures(**way) for way in read["plan"]["ways"])
+    plan = PlanFigures(**read["plan"] | {"ways": ways, "verdict": tuple(read["plan"]["verdict"])})
     if not plan.verdict or not all(isinstance(sentence, str) for sentence in plan.verdict):
         raise ValueError("a verdict has a sentence or more")
-    return Metrics(**read | {"sweep": rows, "plan": plan})
+    return Metrics(**read | {"sweep": rows, "plan": plan, "outlook": _outlook(read["outlook"])})
+
+
+def _outlook(read: dict[str, Any]) -> Outlook:
+    nested = {
+        "reaches": tuple(Reach(**each) for each in read["reaches"]),
+        "served": tuple(Served(**each) for each in read["served"]),
+        "swings": tuple(Swing(each["figure"], Point(**each["low"]), Point(**each["high"])) for each in read["swings"]),
+    }
+    generations = {name: Generation(**read[name]) for name in ("ondemand_generation", "prefetch_generation")}
+    return Outlook(**read | nested | generations)
 
 
 def title_of(text: str) -> str:
@@ -112,6 +132,7 @@ def measure(request: Request) -> Metrics:
         terms=request.terms,
         resident_tokens=terms.resident_tokens,
         plan=_figures(request.plan, model, hw.name),
+        outlook=request.outlook,
     )
 
 
@@ -140,5 +161,11 @@ def _figures(plan: Plan, model: ModelConfig, card_name: str) -> PlanFigures:
         window_ms=plan.filled and plan.filled.prefetch.total_ms,
         computing_window_tokens=plan.computing_window,
         host_gb=step.offloaded_bytes / GB,
-        changes=tuple(ChangeFigures(each.name, each.step.prefetch.total_ms, each.saved_ms) for each in plan.changes),
+        ways=tuple(
+            WayFigures(
+                *(way.name, way.total_ms, way.tokens_per_s, way.gpu_bytes / GB, way.host_bytes / GB),
+                *(way.limit, way.rests_on),
+            )
+            for way in plan.ways
+        ),
     )

@@ -6,7 +6,7 @@ d depth, R resident tokens, n* crossover.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -23,11 +23,11 @@ from kvprefetch.capacity import (
 )
 from kvprefetch.configs import FIRST_ORDER, GB, HardwareProfile, ModelConfig, Terms
 from kvprefetch.crossover import smallest_window
-from kvprefetch.layers import KV_BYTES, MOST_CTX
+from kvprefetch.layers import MOST_CTX
 from kvprefetch.planner import Comparison, compare
 from kvprefetch.roofline import resident_bytes
+from kvprefetch.ways import Way, ways
 
-SMALLER_KV = "fp8"  # the dtype that a smaller cache is planned with
 NEGLIGIBLE = 1e-9  # of a step: rounding
 
 
@@ -48,6 +48,7 @@ class Fit(StrEnum):
     RESIDENT = "all stays on the GPU"
     OFFLOAD = "offload fits"
     WINDOW = "the resident window asked for does not fit"
+    WHOLE = "offload fits with a part on the GPU alone"
     NOTHING = "offload does not fit either"
 
 
@@ -79,37 +80,35 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Change:
-    """One thing done otherwise, and the step that comes of it."""
-
-    name: str  # completes "it would help most to ..."
-    step: Comparison
-    saved_ms: float  # of the prefetch step
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a planner decides at one context."""
+class Placement:
+    """How much of the cache can stay on the GPU at one context, and what that makes of the step."""
 
     ctx_len: int
-    choice: Choice
     fit: Fit
     terms: Terms
-    reserve: float  # share of the card's memory that neither weights nor cache may take
-    memory: Memory | None  # None: the profile states no capacity
     kv_bytes: float  # of the whole cache
     step: Comparison  # both policies under `terms`
     window: int | None  # the largest R that fits beside its buffers; None: not even 0 does, or no capacity is known
     filled: Comparison | None  # the step with that R
     computing_window: int  # the smallest R with which the engine is busy as long as the link
     computing_bytes: float  # of KV on the GPU with it
+
+
+@dataclass(frozen=True)
+class Plan(Placement):
+    """What a planner decides at one context."""
+
+    choice: Choice
+    reserve: float  # share of the card's memory that neither weights nor cache may take
+    memory: Memory | None  # None: the profile states no capacity
     host_capacity: float | None  # bytes of host memory that can be pinned; None: not known
-    changes: tuple[Change, ...]  # what shortens the prefetch step and fits, most first; none where all is resident
+    ways: tuple[Way, ...]  # every way to serve the step that fits, fastest first
 
     @property
-    def overflow(self) -> float:
-        """Bytes of KV that find no room on the GPU; all of it where weights and state leave none."""
-        return min(self.memory.kv, self.memory.needed - self.memory.usable)
+    def changes(self) -> tuple[Way, ...]:
+        """The ways that are faster than the prefetch step, fastest first."""
+        slower = (1 - NEGLIGIBLE) * self.step.prefetch.total_ms
+        return tuple(way for way in self.ways if way.advice and way.total_ms < slower)
 
 
 def planner_ctx(
@@ -128,15 +127,6 @@ def planner_ctx(
     return longest_swept, Choice.LONGEST
 
 
-def plans_by_context(model: ModelConfig, hw: HardwareProfile, contexts: Sequence[int], plan: Plan) -> tuple[Plan, ...]:
-    """The same plan at each of `contexts`, at its own context, and at the first that must offload; ascending."""
-    first = set() if plan.memory is None or not plan.memory.resident_ctx else {plan.memory.resident_ctx + 1}
-    return tuple(
-        make_plan(model, hw, ctx_len, Choice.ASKED, plan.step.batch, plan.step.depth, plan.terms, plan.reserve)
-        for ctx_len in sorted({*contexts, plan.ctx_len, *first})
-    )
-
-
 def make_plan(
     model: ModelConfig,
     hw: HardwareProfile,
@@ -148,33 +138,52 @@ def make_plan(
     reserve: float = DEFAULT_RESERVE,
 ) -> Plan:
     """The plan at `ctx_len`. Raises InputError like `planner.compare`."""
-    step = compare(model, hw, ctx_len, batch, depth, terms)
     usable = usable_bytes(hw, reserve)
-    memory = window = filled = None
-    if usable is not None:
-        memory = _memory(model, usable, step, terms)
-        window = largest_window(model, usable, ctx_len, batch, depth, terms)
-        if window is not None:
-            filled = compare(model, hw, ctx_len, batch, depth, replace(terms, resident_tokens=window))
-    fit = _fit(model, usable, step, terms, window)
+    placed = _place(model, hw, usable, ctx_len, batch, depth, terms)
+    return Plan(
+        **vars(placed),
+        choice=choice,
+        reserve=reserve,
+        memory=None if usable is None else _memory(model, usable, placed.step, terms),
+        host_capacity=None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB,
+        ways=ways(model, hw, usable, placed.step, terms, placed.window),
+    )
+
+
+def placements(model: ModelConfig, hw: HardwareProfile, contexts: Sequence[int], plan: Plan) -> tuple[Placement, ...]:
+    """What `plan` comes to at each of `contexts`, at its own, and at the first that must offload; ascending."""
+    first = set() if plan.memory is None or not plan.memory.resident_ctx else {plan.memory.resident_ctx + 1}
+    usable, step = usable_bytes(hw, plan.reserve), plan.step
+    return tuple(
+        _place(model, hw, usable, ctx_len, step.batch, step.depth, plan.terms)
+        for ctx_len in sorted({*contexts, plan.ctx_len, *first})
+    )
+
+
+def _place(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    usable: Fraction | None,
+    ctx_len: int,
+    batch: int,
+    depth: int,
+    terms: Terms,
+) -> Placement:
+    step = compare(model, hw, ctx_len, batch, depth, terms)
+    window = None if usable is None else largest_window(model, usable, ctx_len, batch, depth, terms)
     computing = smallest_window(model.layers, hw, ctx_len, batch, terms)
     kept = resident_bytes(model.layers, ctx_len, batch, replace(terms, resident_tokens=computing))
-    changes = () if fit is Fit.RESIDENT else _changes(model, hw, usable, step, terms, window)
-    return Plan(
+    filling = None if window is None else replace(terms, resident_tokens=window)
+    return Placement(
         ctx_len=ctx_len,
-        choice=choice,
-        fit=fit,
+        fit=_fit(model, usable, step, terms, window),
         terms=terms,
-        reserve=reserve,
-        memory=memory,
         kv_bytes=model.kv_bytes(ctx_len, batch, terms.kv_dtype),
         step=step,
         window=window,
-        filled=filled,
+        filled=filling and compare(model, hw, ctx_len, batch, depth, filling),
         computing_window=computing,
         computing_bytes=float(kept.sum()),
-        host_capacity=None if hw.host_capacity_gb is None else hw.host_capacity_gb * GB,
-        changes=tuple(sorted(changes, key=lambda change: -change.saved_ms)),
     )
 
 
@@ -199,46 +208,6 @@ def _fit(model: ModelConfig, usable: Fraction | None, step: Comparison, terms: T
         return Fit.RESIDENT
     if fits(model, usable, step.ctx_len, step.batch, step.depth, terms):
         return Fit.OFFLOAD
-    return Fit.NOTHING if window is None else Fit.WINDOW
-
-
-def _changes(
-    model: ModelConfig,
-    hw: HardwareProfile,
-    usable: Fraction | None,
-    step: Comparison,
-    terms: Terms,
-    window: int | None,
-) -> Iterator[Change]:
-    """What makes the prefetch step shorter, each alone, and fits as far as that is known."""
-    for name, depth, changed in _candidates(model, usable, step, terms, window):
-        if usable is None or fits(model, usable, step.ctx_len, step.batch, depth, changed):
-            other = compare(model, hw, step.ctx_len, step.batch, depth, changed)
-            saved = step.prefetch.total_ms - other.prefetch.total_ms
-            if saved > NEGLIGIBLE * step.prefetch.total_ms:
-                yield Change(name, other, saved)
-
-
-def _candidates(
-    model: ModelConfig, usable: Fraction | None, step: Comparison, terms: Terms, window: int | None
-) -> Iterator[tuple[str, int, Terms]]:
-    """What can be done otherwise: in words, and as depth and terms."""
-    if window is not None and window > terms.resident_tokens:
-        kept = replace(terms, resident_tokens=window)
-        yield f"keep the newest {window} tokens of every layer on the GPU", step.depth, kept
-    if not terms.resident_windows and any(layer.window and layer.kv_values for layer in model.layers):
-        yield "keep the sliding layers' windows on the GPU", step.depth, replace(terms, resident_windows=True)
-    if KV_BYTES[terms.kv_dtype] > KV_BYTES[SMALLER_KV]:
-        smaller = replace(terms, kv_dtype=SMALLER_KV)
-        resident = replace(smaller, resident_tokens=step.ctx_len)
-        if usable is not None and fits(model, usable, step.ctx_len, step.batch, terms=resident):
-            yield "store the cache in 8 bits, all of which stays on the GPU", step.depth, resident
-        else:
-            yield "store the cache in 8 bits", step.depth, smaller
-    yield f"look {step.depth + 1} layers ahead", step.depth + 1, terms
-    if not terms.cross_token_overlap:
-        yield (
-            "let the next token's first fetches overlap this token's end",
-            step.depth,
-            replace(terms, cross_token_overlap=True),
-        )
+    if window is None:
+        return Fit.NOTHING
+    return Fit.WINDOW if terms.resident_tokens else Fit.WHOLE

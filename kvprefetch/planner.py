@@ -16,7 +16,7 @@ from kvprefetch.checks import refusal, whole_number
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
-from kvprefetch.roofline import head_time, layer_times, offloaded_bytes, resident_bytes
+from kvprefetch.roofline import head_time, kv_blocks, layer_times, offloaded_bytes, resident_bytes
 from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step, steady_step
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def compare(
     """
     ctx_len = whole_number("ctx_len", ctx_len, MOST_CTX)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
-    steps = _steps(model, hw, np.array([ctx_len]), batch, depth, terms)
+    steps = steps_at(model, hw, np.array([ctx_len]), batch, depth, terms)
     offloaded = offloaded_bytes(model.layers, ctx_len, batch, terms)
     fetching = int((offloaded > 0).sum())
     memory = {
@@ -170,7 +170,7 @@ def compare(
         compute=tuple(steps.compute[0].tolist()),
         transfer=tuple(steps.transfer[0].tolist()),
         ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
-        prefetch=PolicyStep(float(steps.prefetch[0]), min(depth + 1, fetching), **memory),
+        prefetch=PolicyStep(float(steps.prefetch[0]), kv_blocks(fetching, depth, terms), **memory),
         bound=str(_bound(model, hw, np.array([ctx_len]), batch, terms)[0]),
         offloaded_bytes=float(offloaded.sum()),
         head=steps.head,
@@ -197,7 +197,7 @@ def peak_ctx(
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
 
     def both(contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        steps = _steps(model, hw, contexts, batch, depth, terms)
+        steps = steps_at(model, hw, contexts, batch, depth, terms)
         return steps.ondemand, steps.prefetch
 
     return largest_reduction_ctx(model.layers, hw, batch, both, terms)
@@ -213,7 +213,7 @@ def sweep_columns(
 ) -> Sweep:
     """Both policies at every context, ascending and without repeats. Raises InputError like `compare`."""
     ctx_len = contexts_in_order(contexts)
-    steps = _steps(model, hw, ctx_len, batch, depth, terms)
+    steps = steps_at(model, hw, ctx_len, batch, depth, terms)
     return Sweep(
         ctx_len=ctx_len,
         ondemand_ms=steps.ondemand * 1e3,
@@ -254,7 +254,7 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class Steps:
     """Arrays with a row a context: layer times (n, L), steps in seconds (n,); and the LM head's seconds."""
 
     compute: np.ndarray
@@ -264,10 +264,10 @@ class _Steps:
     head: float
 
 
-def _steps(
+def steps_at(
     model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, depth: int, terms: Terms
-) -> _Steps:
-    """The one path that makes every published latency."""
+) -> Steps:
+    """Both policies at every context, an array of whole numbers: the one path that makes every published latency."""
     _check_kinds(model, hw, terms)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
     times, head = layer_times(model.layers, hw, ctx_len, batch, terms), head_time(model, hw, terms)
@@ -275,7 +275,7 @@ def _steps(
     if head:  # one more layer, of the engine alone
         engine, link = (np.insert(each, len(model.layers), last, axis=1) for each, last in ((engine, head), (link, 0)))
     ahead = steady_step if terms.cross_token_overlap else prefetch_step
-    return _Steps(times.compute, times.transfer, ondemand_step(engine, link), ahead(engine, link, depth), head)
+    return Steps(times.compute, times.transfer, ondemand_step(engine, link), ahead(engine, link, depth), head)
 
 
 def _bound(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, terms: Terms) -> np.ndarray:

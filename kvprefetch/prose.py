@@ -16,6 +16,8 @@ FIGURES = {  # of a card, as a table names them
     "pcie_gb_s": "PCIe or other link (GB/s)",
     "hbm_capacity_gb": "HBM capacity (GB)",
     "host_capacity_gb": "host memory that can be pinned (GB)",
+    "host_gb_s": "host memory (GB/s)",
+    "host_efficiency": "share of the host's rate reached by attention there",
     "weight_efficiency": "share of the HBM rate reached reading weights",
     "attention_efficiency": "share of the HBM rate reached by attention",
     "pcie_efficiency": "share of the link's rate reached",
@@ -62,7 +64,7 @@ def question(model_name: str, batch: int, depth: int, terms: Terms) -> str:
         f"{batch}). **On-demand** fetches a layer's KV, waits for it, then computes the layer. **Prefetch** fetches "
         f"{ahead(depth)} while the engine computes. This page says how much that saves, at which context the gain is "
         "largest, and what is left of it beyond; whether the cache must leave the GPU at all, and how much of it; "
-        "and how far to trust the figures. Section 10 checks each claim a second way."
+        "and how far to trust the figures. Section 12 checks each claim a second way."
     )
 
 

@@ -13,9 +13,12 @@ from kvprefetch.checks import InputError, number, refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.measurements import contents
+from kvprefetch.outlook import Outlook, make_outlook
 from kvprefetch.plan import Choice, Plan, make_plan, planner_ctx
 from kvprefetch.planner import DEFAULT_CONTEXTS, contexts_in_order, crossover_ctx
+from kvprefetch.reach import LEAST_TARGET, MOST_TARGET
 from kvprefetch.termtext import FIRST_ORDER_TEXT, read_terms, terms_text
+from kvprefetch.throughput import MOST_GENERATED
 
 MOST_REPORT_DEPTH = 1_000  # a report also looks at the depths beyond
 MOST_CROSSOVER = MOST_CTX // 4  # and at contexts beyond the crossover
@@ -39,6 +42,8 @@ PARAMETERS = {
     "ctx_len": Parameter("CTX", "at"),
     "resident": Parameter("RESIDENT", "resident"),
     "reserve": Parameter("RESERVE", "reserve"),
+    "target_ms": Parameter("TARGET_MS", "target"),
+    "generate": Parameter("GENERATE", "generate"),
     "terms": Parameter("TERMS", ""),
 }
 
@@ -58,14 +63,18 @@ class Request:
     ctx_len: int | None = None  # the planner's context; None: the first that must offload, within the model's limit
     resident: int | str | None = None  # newest tokens kept on the GPU, or AUTO; None: as `terms` say
     reserve: float = DEFAULT_RESERVE  # share of the card's memory that neither weights nor cache may take
+    target_ms: float = 50.0  # latency of a step that is to be kept
+    generate: int = 512  # tokens to generate from the planner's context on
     terms: str = FIRST_ORDER_TEXT  # as `termtext` reads it; its shortest form once constructed
 
     def __post_init__(self) -> None:
         settle(self, whole_number, "batch", most=MOST_BATCH)
         settle(self, whole_number, "depth", most=MOST_REPORT_DEPTH)
         settle(self, number, "reserve", least=0, most=MOST_RESERVE)
+        settle(self, number, "target_ms", least=LEAST_TARGET, most=MOST_TARGET)
+        settle(self, whole_number, "generate", most=MOST_GENERATED)
         if self.ctx_len is not None:
-            settle(self, whole_number, "ctx_len", most=MOST_CTX)
+            settle(self, whole_number, "ctx_len", most=MOST_CTX - MOST_GENERATED)
         object.__setattr__(self, "terms", terms_text(self.terms, self.hw.config))
         contexts = self.default_contexts if self.contexts is None else contexts_in_order(self.contexts).tolist()
         object.__setattr__(self, "contexts", tuple(contexts))
@@ -111,6 +120,11 @@ class Request:
         """The plan at the planner's context."""
         pair = self.model.config, self.hw.config
         return make_plan(*pair, *self._planned, self.batch, self.depth, self.in_force, self.reserve)
+
+    @cached_property
+    def outlook(self) -> Outlook:
+        """What the plan would take, and how sure it is."""
+        return make_outlook(self.model.config, self.hw.config, self.plan, self.target_ms, self.generate)
 
     @cached_property
     def _planned(self) -> tuple[int, Choice]:

@@ -70,6 +70,14 @@ def resident_bytes(
     return kv_bytes(layers, ctx_len, batch, terms.kv_dtype) - offloaded_bytes(layers, ctx_len, batch, terms)
 
 
+def kv_blocks(fetching: int, depth: int, terms: Terms = FIRST_ORDER) -> int:
+    """Blocks of GPU memory that the KV of `fetching` offloaded layers lands in: min(d + 1, M).
+
+    With overlap across tokens the next token's layers take buffers too: d + 1, however few layers fetch.
+    """
+    return min(depth + 1, 2 * fetching if terms.cross_token_overlap else fetching)
+
+
 def offloaded_tokens(layers: tuple[Layer, ...], ctx_len: int | np.ndarray, terms: Terms) -> np.ndarray:
     """Tokens of one sequence whose KV crosses the link, by layer: max(0, held - resident_tokens); shape (..., L).
 

@@ -57,4 +57,4 @@ def _value(name: str, text: str, kind: type) -> object:
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

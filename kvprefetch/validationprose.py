@@ -37,7 +37,7 @@ def question(made: Sequence[Prediction], papers: Sequence[Document]) -> str:
     )
 
 
-def answer(made: Sequence[Prediction]) -> tuple[str, ...]:
+def trust(made: Sequence[Prediction]) -> tuple[str, ...]:
     """How far the figures of a report can be trusted."""
     law, refined, first = (accuracy(made, Kind.ONDEMAND, way) for way in Way)
     ahead = accuracy(made, Kind.ONE_AHEAD, Way.REFINED)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
-from kvprefetch.plan import Choice, Fit, Plan
+from kvprefetch.plan import Choice, Fit, Placement, Plan
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import ahead, grouped, tokens
 
+MOST_HELPS = 3  # changes that a verdict names
+SHOWN = 0.005  # milliseconds: less would be printed as nothing
+OF_NOTE = 0.01  # of a step, saved by any but the first of them
 WEIGHT_BITS = (8, 4)  # narrower weights that are looked at where those of the model do not fit
 
 
@@ -28,6 +33,8 @@ def how_much(plan: Plan) -> str:
         return f"At {at} the whole cache stays on the GPU, and a step takes {step.engine_ms:.2f} ms."
     if plan.window is None:
         return f"At {at} not even the buffers of an offloaded cache fit on the GPU."
+    if not plan.window:
+        return f"At {at} the buffers of an offloaded cache fit on the GPU, and nothing of it beside them."
     return (
         f"At {at} the newest {tokens(plan.window)} of every layer fit on the GPU beside the buffers of the rest, and "
         f"the prefetch step takes {plan.filled.prefetch.total_ms:.2f} ms."
@@ -46,12 +53,12 @@ def stays(plan: Plan) -> tuple[str, str]:
     return f"up to {tokens(plan.memory.resident_ctx)}", at
 
 
-def window(plan: Plan) -> tuple[str, str]:
+def window(placed: Placement) -> tuple[str, str]:
     """The largest resident window that fits and the prefetch step with it, for a table."""
-    if plan.filled is None:
+    if placed.filled is None:
         return "–", "–"
-    kept = "all" if plan.fit is Fit.RESIDENT else f"{plan.window}"
-    return kept, f"{plan.filled.prefetch.total_ms:.2f}"
+    kept = "all" if placed.fit is Fit.RESIDENT else f"{placed.window}"
+    return kept, f"{placed.filled.prefetch.total_ms:.2f}"
 
 
 def compute_bound_window(plan: Plan) -> str:
@@ -76,6 +83,8 @@ def windows_reading(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
         crossover_ctx(model, hw, plan.step.batch, replace(plan.terms, resident_tokens=kept))
         for kept in (0, plan.window)
     )
+    if without is None:
+        return reading
     return (
         f"{reading} The newest {tokens(plan.window)} on the GPU move the crossover from {tokens(without)} to "
         f"{tokens(with_it)}."
@@ -113,14 +122,19 @@ def _room(plan: Plan, model_name: str, card_name: str) -> str:
             f"stays on the GPU {reach}, and at this one up to batch {grouped(memory.resident_batch)}."
         )
     left = f"the weights{' and the recurrent state' if memory.state else ''} leave {gigabytes(max(0, memory.free))}"
+    kept = f"take {gigabytes(plan.step.prefetch.gpu_kv_bytes)}, and {left} of {room}"
     if plan.fit is Fit.NOTHING:
-        blocks = f"{plan.step.prefetch.kv_blocks} KV blocks of {gigabytes(plan.step.prefetch.block_bytes)}"
-        return f"Not even offload fits. {at} it needs {blocks} on the GPU, and {left} of {room}."
+        windows = " with the sliding layers' windows on the GPU" if plan.terms.resident_windows else ""
+        return f"Not even offload fits{windows}. {at}, what stays there and the buffers of the rest {kept}."
     if plan.fit is Fit.WINDOW:
         return (
-            f"The resident window does not fit. {at} the newest {tokens(plan.terms.resident_tokens)} of every "
-            f"layer and their buffers take {gigabytes(plan.step.prefetch.gpu_kv_bytes)}, and {left}; at most "
-            f"{tokens(plan.window)} fit."
+            f"The resident window does not fit. {at}, the newest {tokens(plan.terms.resident_tokens)} of every layer "
+            f"and the buffers of the rest {kept}; at most {tokens(plan.window)} fit."
+        )
+    if plan.fit is Fit.WHOLE:
+        return (
+            f"Offloaded whole it does not fit. {at}, the buffers {kept}; with the newest {tokens(plan.window)} of "
+            "every layer there, fewer and smaller buffers fit."
         )
     reach = f"up to {tokens(memory.resident_ctx)} it stays" if memory.resident_ctx else "not one token of it stays"
     return f"The cache must be offloaded. {at}, it takes {gigabytes(memory.kv)} and {left} of {room}; {reach}."
@@ -134,6 +148,8 @@ def _why(plan: Plan) -> str:
 def _policy(plan: Plan) -> str:
     step = plan.step
     ondemand, prefetch = f"{step.ondemand.total_ms:.2f} ms", f"{step.prefetch.total_ms:.2f} ms"
+    if not any(step.transfer) and plan.fit is Fit.WINDOW:
+        return f"Were there room, a step would take {step.engine_ms:.2f} ms, and nothing would cross the link."
     if not any(step.transfer):
         return f"A step takes {step.engine_ms:.2f} ms with the cache on the GPU, and nothing crosses the link."
     if plan.fit is Fit.RESIDENT:
@@ -155,7 +171,8 @@ def _policy(plan: Plan) -> str:
 
 def _limit(plan: Plan, model: ModelConfig) -> str:
     if plan.fit is Fit.WEIGHTS:
-        return f"The card's memory is the limit. {_narrower(plan, model)}"
+        streamed = [f"To {way.advice} would take {way.total_ms:.2f} ms a step." for way in plan.ways]
+        return " ".join(["The card's memory is the limit.", _narrower(plan, model), *streamed])
     if plan.fit is Fit.RESIDENT:
         return "The engine's reads of GPU memory are the limit, and the link is not used."
     if plan.fit is Fit.NOTHING:
@@ -163,17 +180,32 @@ def _limit(plan: Plan, model: ModelConfig) -> str:
             f"The card's memory is the limit: with the cache offloaded {tokens(plan.memory.offloaded_ctx)} fit at most."
         )
     if plan.step.bound == "pcie":
-        limit = f"The link is the limit: computing can hide {100 * plan.step.hideable_share:.2g} % of what crosses it."
+        limit = f"The link is the limit: computing can hide {_percent(plan.step.hideable_share)} of what crosses it."
     elif plan.step.stall_ms < 0.005:
         limit = "The engine is the limit, and does not wait for the link."
     else:
         limit = f"The engine is the limit, and waits for the link {plan.step.stall_ms:.2f} ms of each step."
-    if not plan.changes:
-        return f"{limit} Of the changes looked at, none would shorten the step."
-    best = plan.changes[0]
+    helps = ", then to ".join(islice(_helps(plan), MOST_HELPS))
     return (
-        f"{limit} It would help most to {best.name}: {best.step.prefetch.total_ms:.2f} ms, {best.saved_ms:.2f} ms less."
+        f"{limit} It would help most to {helps}."
+        if helps
+        else f"{limit} Of the changes looked at, none would shorten the step."
     )
+
+
+def _helps(plan: Plan) -> Iterator[str]:
+    """The changes that save most, each with what it saves: the first, and others of note; of equals, the first."""
+    step, named = plan.step.prefetch.total_ms, ""
+    for change in plan.changes:
+        latency, saved = f"{change.total_ms:.2f} ms", step - change.total_ms
+        if saved >= SHOWN and (not named or (latency != named and saved >= OF_NOTE * step)):
+            named = latency
+            yield f"{change.advice} ({latency}, {saved:.2f} less)"
+
+
+def _percent(share: float) -> str:
+    """A share to two digits, or to whole percents."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
 def _narrower(plan: Plan, model: ModelConfig) -> str:

@@ -73,7 +73,8 @@ def verify_plan(model: ModelConfig, plan: Plan) -> tuple[Check, ...]:
     def filled(resident_tokens: int) -> float:
         terms = replace(plan.terms, resident_tokens=resident_tokens)
         offloaded = offloaded_bytes(model.layers, plan.ctx_len, batch, terms)
-        buffers = min(depth + 1, int((offloaded > 0).sum())) * offloaded.max()
+        passes = 2 if plan.terms.cross_token_overlap else 1  # of the stack, whose layers can hold buffers at once
+        buffers = min(depth + 1, passes * int((offloaded > 0).sum())) * offloaded.max()
         kept = resident_bytes(model.layers, plan.ctx_len, batch, terms).sum()
         return float(beside + kept + buffers) / plan.memory.usable
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,11 @@ from kvprefetch import (
     crossover_ctx,
     peak_ctx,
 )
+from kvprefetch.capacity import free_bytes, usable_bytes
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.configs import Terms
 from kvprefetch.huggingface import read_config
+from kvprefetch.inverse import balancing_pcie, stall_free_pcie
 from kvprefetch.layers import KV_BYTES, kv_bytes
 
 DATA = Path(__file__).parent / "data"
@@ -231,3 +234,45 @@ def test_the_catalogues_models_have_the_published_count(row):
 def test_every_model_of_the_catalogue_has_a_published_count():
     """All but the two built-ins whose counts stand above."""
     assert {row["model"] for row in CATALOGUE} | {"llama3-8b", "mistral-7b"} == set(short_names(MODELS))
+
+
+# The same pair with KV read and LM head: on-demand and prefetch in ms. This planner's own published table.
+@pytest.mark.parametrize(
+    ("ctx_len", "ondemand", "prefetch"),
+    [(512, 10.08, 7.48), (1024, 12.80, 7.59), (2048, 18.23, 11.47), (8192, 50.84, 43.70), (32768, 181.27, 172.59)],
+)
+def test_the_refined_table(ctx_len, ondemand, prefetch):
+    c = compare(LLAMA3_8B, A100_PCIE, ctx_len, terms=Terms(kv_read=True, lm_head=True))
+    assert (round(c.ondemand.total_ms, 2), round(c.prefetch.total_ms, 2)) == (ondemand, prefetch)
+
+
+def test_the_refined_crossover():
+    assert crossover_ctx(LLAMA3_8B, A100_PCIE, terms=Terms(kv_read=True, lm_head=True)) == 1322
+
+
+# Steps in ms at depths 1, 2, ... with cross-token overlap. This planner's own published figures.
+@pytest.mark.parametrize(
+    ("model", "ctx_len", "terms", "published"),
+    [
+        (INTERLEAVED_24, 4096, Terms(), {1: 5.510, 2: 4.152}),
+        (INTERLEAVED_62, 2048, Terms(), {1: 27.770, 2: 25.109}),
+        (INTERLEAVED_62, 8192, Terms(), {1: 47.902, 2: 44.373, 3: 44.292}),
+        (LLAMA3_8B, 1400, Terms(kv_read=True, lm_head=True), {1: 7.830, 2: 7.601, 4: 7.451}),
+    ],
+)
+def test_the_overlapped_steps(model, ctx_len, terms, published):
+    overlapped = replace(terms, cross_token_overlap=True)
+    steps = {depth: compare(model, A100_PCIE, ctx_len, depth=depth, terms=overlapped) for depth in published}
+    assert {depth: round(step.prefetch.total_ms, 3) for depth, step in steps.items()} == published
+
+
+def test_a_13b_model_in_16_bits_does_not_fit_an_rtx_4090():
+    """26.03 GB of weights against 25.76 GB, the whole card."""
+    assert round(LLAMA2_13B.total_bytes / 1e9, 2) == 26.03
+    assert free_bytes(LLAMA2_13B, usable_bytes(RTX4090, reserve=0)) < 0
+
+
+def test_the_links_that_the_interleaved_stack_needs():
+    """62 layers at 2048, depth 1, in GB/s, rounded up: for sum t <= sum c, and for no stall beyond the fill."""
+    links = (balancing_pcie(INTERLEAVED_62, A100_PCIE, 2048), stall_free_pcie(INTERLEAVED_62, A100_PCIE, 2048, depth=1))
+    assert [math.ceil(100 * gb_s) / 100 for gb_s in links] == [24.06, 41.43]

@@ -1,0 +1,114 @@
+"""What would it take? The context, link or batch at which a decode step meets a bound, solved and not scanned.
+
+Symbols: n context, b batch, d depth; P the link's stated rate, of which copies reach the share `pcie_efficiency`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+
+import numpy as np
+
+from kvprefetch.checks import whole_number
+from kvprefetch.configs import FIRST_ORDER, GB, MICRO, HardwareProfile, ModelConfig, Terms
+from kvprefetch.crossover import reaches
+from kvprefetch.layers import MOST_BATCH, MOST_CTX
+from kvprefetch.roofline import layer_times, offloaded_bytes
+from kvprefetch.schedule import MOST_DEPTH
+
+
+def longest_ctx(step: Callable[[int], float], target: float) -> int | None:
+    """The largest n with step(n) <= target < step(n + 1); 0 where no n meets it, None where all up to MOST_CTX do.
+
+    `step` never falls as n grows; both in one unit. It may stay level: the last n of a level stretch counts.
+    """
+    if step(MOST_CTX) <= target:
+        return None
+    return bisect_right(range(1, MOST_CTX), target, key=step)
+
+
+def pcie_bound_batch(model: ModelConfig, hw: HardwareProfile, ctx_len: int, terms: Terms = FIRST_ORDER) -> int | None:
+    """The smallest batch with sum t >= sum c at `ctx_len`; None where none up to MOST_BATCH has it.
+
+    sum t grows by the same with each sequence; sum c by ever less, as fewer new experts are touched: they meet
+    once. Exact.
+    """
+    whole_number("ctx_len", ctx_len, MOST_CTX)
+
+    def bound(batch: int) -> bool:
+        return reaches(model.layers, hw, ctx_len, batch, terms)
+
+    return bisect_left(range(1, MOST_BATCH), True, key=bound) + 1 if bound(MOST_BATCH) else None
+
+
+def balancing_pcie(
+    model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, terms: Terms = FIRST_ORDER
+) -> float | None:
+    """The link's rate in GB/s at which sum t = sum c: beyond it the engine is the bound.
+
+    P = offloaded bytes / (sum c - copy latencies) / efficiency; 0 where nothing is offloaded, None where the copies'
+    latencies alone take as long as the engine.
+    """
+    compute, fetched = _parts(model, hw, ctx_len, batch, terms)
+    return _rate(fetched, compute.sum(), terms)
+
+
+def stall_free_pcie(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    ctx_len: int,
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+) -> float | None:
+    """The link's rate in GB/s from which on a prefetched step waits for its first fetch and for no other.
+
+    Each run of fetches must land within the engine's time from where the run may start, when a buffer comes free,
+    to where its last layer is due. 0 where at most one layer fetches and None as in `balancing_pcie`. Overlap across
+    tokens is not counted on.
+    """
+    whole_number("depth", depth, MOST_DEPTH)
+    compute, fetched = _parts(model, hw, ctx_len, batch, terms)
+    layers = np.flatnonzero(fetched).tolist()
+    done = [0.0, *accumulate(compute.tolist())]  # the engine's clock before each layer, were there no stall
+    rates: list[float | None] = [0.0]
+    for last in range(1, len(layers)):
+        due = done[layers[last]]
+        runs = [
+            _rate(fetched[layers[start : last + 1]], due - done[layers[start - depth - 1] + 1], terms)
+            for start in range(depth + 1, last + 1)
+        ]
+        # The first run starts with the step; the engine begins once its fetch has landed and earlier work is done.
+        waited = _rate(fetched[layers[1 : last + 1]], due - done[layers[0]], terms)
+        hidden = _rate(fetched[layers[: last + 1]], due, terms)
+        rates += [*runs, min((rate for rate in (waited, hidden) if rate is not None), default=None)]
+    return None if None in rates else max(rates)
+
+
+def hideable_bytes(
+    model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, terms: Terms = FIRST_ORDER
+) -> float:
+    """The most bytes of KV that the link carries while the engine computes: (sum c - copy latencies) · PCIe."""
+    compute, fetched = _parts(model, hw, ctx_len, batch, terms)
+    copying = compute.sum() - np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
+    return max(0.0, float(copying)) * hw.pcie_gb_s * GB * terms.pcie_efficiency
+
+
+def _parts(
+    model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of compute and bytes fetched, a value a layer."""
+    whole_number("ctx_len", ctx_len, MOST_CTX)
+    whole_number("batch", batch, MOST_BATCH)
+    compute = layer_times(model.layers, hw, ctx_len, batch, terms).compute
+    return compute, offloaded_bytes(model.layers, ctx_len, batch, terms)
+
+
+def _rate(fetched: np.ndarray, seconds: float, terms: Terms) -> float | None:
+    """GB/s that carry `fetched` bytes, a value a layer, in `seconds`; None where the copies' latencies take all."""
+    if not fetched.any():
+        return 0.0
+    copying = seconds - np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
+    return float(fetched.sum() / copying / GB / terms.pcie_efficiency) if copying > 0 else None

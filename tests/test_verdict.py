@@ -1,0 +1,363 @@
+"""Every sentence of a verdict, with a pair that produces it."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from stacks import INTERLEAVED_62, WINDOWS_ALONE
+
+from kvprefetch import A100_PCIE, LLAMA2_13B, LLAMA3_8B, RTX4090, HardwareProfile, Layer, ModelConfig, verdict
+from kvprefetch.configs import FIRST_ORDER, Terms
+from kvprefetch.plan import Choice, make_plan
+
+NO_CAPACITY = replace(A100_PCIE, hbm_capacity_gb=None)
+ATTENTION = Layer("full", 10**9, 2e9, 4096)
+RECURRENT = Layer("mamba", 10**9, 2e9, 0, state_bytes=1e8)
+HYBRID = ModelConfig("hybrid", hidden_size=8, vocab_size=10, layers=(RECURRENT, ATTENTION) * 2)
+ONE_LAYER = ModelConfig("one layer", hidden_size=8, vocab_size=10, layers=(ATTENTION,))
+NO_CACHE = ModelConfig("no cache", hidden_size=8, vocab_size=10, layers=(replace(RECURRENT, state_bytes=0.0),))
+FAT, THIN = Layer("fat", 1, 2.0, 10**7, window=1000), Layer("thin", 1, 2.0, 10**5)
+FAT_AND_THIN = ModelConfig("fat and thin", hidden_size=1, vocab_size=1, layers=(FAT, THIN, THIN, THIN))
+SMALL_CARD = HardwareProfile("small", 1000, 25, 10)
+WINDOWED = Terms(resident_tokens=480_000)
+
+
+def capacity(hw, gigabytes):
+    return replace(hw, hbm_capacity_gb=gigabytes)
+
+
+def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDER, **changed):
+    plan = make_plan(model, hw, ctx_len, choice, depth=depth, terms=terms, **changed)
+    return verdict.verdict(plan, model, "the model", "the card")
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "ctx_len", "choice", "terms", "sentence"),
+    [
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, Choice.LIMIT, FIRST_ORDER),
+            "Whether the model fits the card is not known: its file states no hbm_capacity_gb.",
+        ),
+        (
+            *(LLAMA2_13B, RTX4090, 4096, Choice.LIMIT, FIRST_ORDER),
+            "the model does not fit the card: its weights alone take 26.03 GB, more than the 23.18 GB that the card "
+            "offers after a reserve of 10 %. Moving the cache to host memory is not enough; the latencies here leave "
+            "that aside.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, Choice.LIMIT, FIRST_ORDER),
+            "No offload is needed. At 8192 tokens, the longest the model was made for, weights and cache take 17.13 GB "
+            "of the 77.31 GB that the card offers after a reserve of 10 %; the cache stays on the GPU up to 467300 "
+            "tokens, and at this one up to batch 57.",
+        ),
+        (
+            *(WINDOWS_ALONE, A100_PCIE, 777, Choice.LONGEST, FIRST_ORDER),
+            "No offload is needed. At 777 tokens, the longest swept, weights and cache take 1.02 GB of the 77.31 GB "
+            "that the card offers after a reserve of 10 %; the cache stays on the GPU at every context, and at this "
+            "one up to batch 72\N{NARROW NO-BREAK SPACE}755.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 467_301, Choice.FIRST, FIRST_ORDER),
+            "The cache must be offloaded. At 467301 tokens, the first that must offload, it takes 61.25 GB and the "
+            "weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; up to 467300 tokens "
+            "it stays.",
+        ),
+        (
+            *(LLAMA3_8B, capacity(A100_PCIE, 17.8445), 3, Choice.ASKED, FIRST_ORDER),
+            "The cache must be offloaded. At 3 tokens, it takes 0.00 GB and the weights leave 0.00 GB of the 16.06 GB "
+            "that the card offers after a reserve of 10 %; not one token of it stays.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**7, Choice.ASKED, FIRST_ORDER),
+            "Not even offload fits. At 10000000 tokens, what stays there and the buffers of the rest take 81.92 GB, "
+            "and the weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %.",
+        ),
+        (
+            *(HYBRID, SMALL_CARD, 10**6, Choice.ASKED, FIRST_ORDER),
+            "Not even offload fits. At 1000000 tokens, what stays there and the buffers of the rest take 16.38 GB, and "
+            "the weights and the recurrent state leave 0.80 GB of the 9.00 GB that the card offers after a reserve of "
+            "10 %.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, Choice.ASKED, WINDOWED),
+            "The resident window does not fit. At 500000 tokens, the newest 480000 tokens of every layer and the "
+            "buffers of the rest take 63.08 GB, and the weights leave 61.25 GB of the 77.31 GB that the card offers "
+            "after a reserve of 10 %; at most 465120 tokens fit.",
+        ),
+        (
+            *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 28), 10_000, Choice.ASKED, FIRST_ORDER),
+            "Offloaded whole it does not fit. At 10000 tokens, the buffers take 40.00 GB, and the weights leave "
+            "25.20 GB of the 25.20 GB that the card offers after a reserve of 10 %; with the newest 5999 tokens of "
+            "every layer there, fewer and smaller buffers fit.",
+        ),
+        (
+            *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 21), 10_000, Choice.ASKED, Terms(resident_windows=True)),
+            "Not even offload fits with the sliding layers' windows on the GPU. At 10000 tokens, what stays there "
+            "and the buffers of the rest take 24.00 GB, and the weights leave 18.90 GB of the 18.90 GB that the card "
+            "offers after a reserve of 10 %.",
+        ),
+    ],
+)
+def test_does_it_fit(model, hw, ctx_len, choice, terms, sentence):
+    assert sentences(model, hw, ctx_len, choice, terms=terms)[0] == sentence
+
+
+def test_state_beyond_what_the_weights_leave_leaves_nothing():
+    room, _, limit = sentences(HYBRID, capacity(SMALL_CARD, 8.95), 1, reserve=0, batch=5)
+    assert "the weights and the recurrent state leave 0.00 GB of the 8.95 GB" in room
+    assert limit == "The card's memory is the limit: with the cache offloaded 0 tokens fit at most."
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "ctx_len", "depth", "terms", "sentence"),
+    [
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, 1, FIRST_ORDER),
+            "A step takes 49.80 ms on demand and 43.16 ms, 13.3 % less, with prefetch one layer ahead; with all KV on "
+            "the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 467_301, 1, FIRST_ORDER),
+            "A step takes 2456.85 ms on demand and 2450.22 ms, 0.3 % less, with prefetch one layer ahead; with all KV "
+            "on the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA2_13B, RTX4090, 4096, 3, FIRST_ORDER),
+            "A step takes 159.39 ms on demand and 134.85 ms, 15.4 % less, with prefetch 3 layers ahead; with all KV on "
+            "the GPU it would take 25.17 ms.",
+        ),
+        (
+            *(ONE_LAYER, NO_CAPACITY, 1000, 1, FIRST_ORDER),
+            "A step takes 1.31 ms on demand and 1.31 ms, no less, with prefetch one layer ahead; with all KV on the "
+            "GPU it would take 0.98 ms.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, WINDOWED),
+            "With the newest 480000 tokens of every layer on the GPU, a step takes 111.70 ms on demand and 105.07 ms, "
+            "5.9 % less, with prefetch one layer ahead; with all KV on the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, 1, Terms(lm_head=True)),
+            "A step takes 7.36 ms with the cache on the GPU; offloaded it would take 50.31 ms on demand and 43.68 ms "
+            "with prefetch.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 512, 1, Terms(resident_tokens=512)),
+            "A step takes 6.85 ms with the cache on the GPU, and nothing crosses the link.",
+        ),
+        (
+            *(NO_CACHE, A100_PCIE, 512, 1, FIRST_ORDER),
+            "A step takes 0.98 ms with the cache on the GPU, and nothing crosses the link.",
+        ),
+    ],
+)
+def test_which_policy_and_by_how_much(model, hw, ctx_len, depth, terms, sentence):
+    assert sentences(model, hw, ctx_len, depth=depth, terms=terms)[1] == sentence
+
+
+OVERLAPPED = Terms(cross_token_overlap=True)
+SMALLEST = Terms(cross_token_overlap=True, kv_dtype="q4_0")
+NO_CHANGE = "Of the changes looked at, none would shorten the step."
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "ctx_len", "terms", "sentence"),
+    [
+        (
+            *(LLAMA2_13B, RTX4090, 4096, FIRST_ORDER),
+            "The card's memory is the limit. Weights of 8 bits would take 13.02 GB and fit.",
+        ),
+        (
+            *(LLAMA2_13B, capacity(RTX4090, 12), 4096, FIRST_ORDER),
+            "The card's memory is the limit. Weights of 4 bits would take 6.51 GB and fit.",
+        ),
+        (
+            *(replace(LLAMA2_13B, weight_dtype="fp8"), capacity(RTX4090, 12), 4096, FIRST_ORDER),
+            "The card's memory is the limit. Weights of 4 bits would take 6.51 GB and fit.",
+        ),
+        (
+            *(LLAMA2_13B, capacity(RTX4090, 4), 4096, FIRST_ORDER),
+            "The card's memory is the limit. Not even weights of 4 bits (6.51 GB) would fit.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, FIRST_ORDER),
+            "The engine's reads of GPU memory are the limit, and the link is not used.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**7, FIRST_ORDER),
+            "The card's memory is the limit: with the cache offloaded 7476807 tokens fit at most.",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, FIRST_ORDER),
+            "The link is the limit: computing can hide 16 % of what crosses it. It would help most to ",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 467_301, FIRST_ORDER),
+            "The link is the limit: computing can hide 0.28 % of what crosses it. It would help most to ",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, SMALLEST),
+            f"The link is the limit: computing can hide 57 % of what crosses it. {NO_CHANGE}",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 512, FIRST_ORDER),
+            "The engine is the limit, and waits for the link 0.08 ms of each step. It would help most to ",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 512, OVERLAPPED),
+            f"The engine is the limit, and does not wait for the link. {NO_CHANGE}",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 3, FIRST_ORDER),
+            "The engine is the limit, and does not wait for the link. Of the changes looked at, none would shorten the "
+            "step.",
+        ),
+    ],
+)
+def test_what_limits_the_step(model, hw, ctx_len, terms, sentence):
+    said = sentences(model, hw, ctx_len, terms=terms)[2]
+    assert said.startswith(sentence)
+    if sentence.endswith(("used.", NO_CHANGE, "most.")):
+        assert said == sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "ctx_len", "depth", "terms", "advice"),
+    [
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, FIRST_ORDER),
+            "store the cache in 8 bits, all of which stays on the GPU (6.85 ms, 2614.81 less), then to ",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 467_301, 1, FIRST_ORDER),
+            "keep the newest 467300 tokens of every layer on the GPU (6.85 ms, 2443.37 less)",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 512, 2, FIRST_ORDER),
+            "let the next token's first fetches overlap this token's end (6.85 ms, 0.08 less).",
+        ),
+        (INTERLEAVED_62, NO_CAPACITY, 2048, 1, FIRST_ORDER, "keep the sliding layers' windows on the GPU (25.11 ms, "),
+        (
+            *(INTERLEAVED_62, NO_CAPACITY, 8192, 1, Terms(kv_dtype="q4_0", resident_tokens=1023)),
+            "look 2 layers ahead (",
+        ),
+        (LLAMA3_8B, NO_CAPACITY, 8192, 1, FIRST_ORDER, "store the cache in 4 bits (12.29 ms, 30.87 less), then to "),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, 1, Terms(kv_dtype="fp8", cross_token_overlap=True)),
+            "store the cache in 4 bits (12.08 ms, 9.40 less).",
+        ),
+    ],
+)
+def test_what_would_help_most(model, hw, ctx_len, depth, terms, advice):
+    said = sentences(model, hw, ctx_len, depth=depth, terms=terms)[2]
+    assert said.partition(" It would help most to ")[2].startswith(advice)
+
+
+def test_a_share_near_all_is_spelled_as_a_number():
+    """At the crossover computing hides all but a thousandth of what crosses the link."""
+    assert re.search(r"computing can hide [\d.]+ % of what crosses it", sentences(LLAMA3_8B, NO_CAPACITY, 1306)[2])
+
+
+def planned(model=LLAMA3_8B, hw=A100_PCIE, ctx_len=500_000, **changed):
+    return make_plan(model, hw, ctx_len, **changed)
+
+
+UNKNOWN, WEIGHTS = planned(hw=NO_CAPACITY), planned(LLAMA2_13B, RTX4090, 4096)
+RESIDENT, NOTHING, OFFLOAD = planned(ctx_len=8192), planned(ctx_len=10**7), planned()
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (
+            UNKNOWN,
+            "The card's file states no hbm_capacity_gb, so how much of the cache could stay on the GPU is not known.",
+        ),
+        (WEIGHTS, "Nothing of the cache can stay on the GPU, which cannot hold the weights either."),
+        (RESIDENT, "At 8192 tokens the whole cache stays on the GPU, and a step takes 6.85 ms."),
+        (NOTHING, "At 10000000 tokens not even the buffers of an offloaded cache fit on the GPU."),
+        (
+            OFFLOAD,
+            "At 500000 tokens the newest 465120 tokens of every layer fit on the GPU beside the buffers of the rest, "
+            "and the prefetch step takes 183.09 ms.",
+        ),
+    ],
+)
+def test_how_much_of_the_cache_can_stay(plan, sentence):
+    assert verdict.how_much(plan) == sentence
+
+
+@pytest.mark.parametrize(
+    ("plan", "stays", "window"),
+    [
+        (UNKNOWN, ("not known", "the card's file states no capacity"), ("–", "–")),
+        (WEIGHTS, ("never", "the weights alone do not fit"), ("–", "–")),
+        (RESIDENT, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("all", "6.85")),
+        (NOTHING, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("–", "–")),
+        (OFFLOAD, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("465120", "183.09")),
+        (planned(batch=2, reserve=0.125), ("up to 225458 tokens", "batch 2, reserve 12.5 %"), ("207155", "3070.92")),
+        (planned(WINDOWS_ALONE, ctx_len=777), ("at every context", "batch 1, reserve 10 %"), ("all", "0.49")),
+    ],
+)
+def test_up_to_which_context_the_cache_stays_and_with_which_window(plan, stays, window):
+    assert (verdict.stays(plan), verdict.window(plan)) == (stays, window)
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (planned(ctx_len=512), "At 512 tokens the engine is busy as long as the link, whatever stays on the GPU."),
+        (
+            RESIDENT,
+            "For 8192 tokens to be compute-bound, the newest 6887 tokens of every layer would have to stay: 0.90 GB.",
+        ),
+        (
+            planned(hw=NO_CAPACITY, ctx_len=1306),
+            "For 1306 tokens to be compute-bound, the newest 1 token of every layer would have to stay: 0.00 GB.",
+        ),
+        (
+            OFFLOAD,
+            "For 500000 tokens to be compute-bound, the newest 498695 tokens of every layer would have to stay: 65.36 "
+            "GB, where 465120 tokens fit.",
+        ),
+    ],
+)
+def test_the_window_that_would_make_the_context_compute_bound(plan, sentence):
+    assert verdict.compute_bound_window(plan) == sentence
+
+
+READING = (
+    r"“Can hide” is $\min(1, \sum c / \sum t)$, the share of the transfer that no schedule can hide more than: the "
+    "bytes that the link carries while the engine computes, over all that it must carry."
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "shift"),
+    [
+        (RESIDENT, ""),
+        (NOTHING, ""),
+        (UNKNOWN, ""),
+        (planned(hw=capacity(A100_PCIE, 17.8445), ctx_len=3), ""),  # R = 0 is the largest that fits
+        (OFFLOAD, " The newest 465120 tokens on the GPU move the crossover from 1306 tokens to 466426 tokens."),
+        (
+            planned(terms=Terms(resident_tokens=9)),
+            " The newest 465120 tokens on the GPU move the crossover from 1306 tokens to 466426 tokens.",
+        ),
+    ],
+)
+def test_how_to_read_the_table_of_windows(plan, shift):
+    assert verdict.windows_reading(plan, LLAMA3_8B, A100_PCIE) == READING + shift
+
+
+@pytest.mark.parametrize(
+    ("host_gb", "sentence"),
+    [
+        (None, "The offloaded part takes 65.54 GB of pinned host memory; how much the host has is not stated."),
+        (66, "The offloaded part takes 65.54 GB of pinned host memory, which fits the 66.00 GB there is."),
+        (65.536, "The offloaded part takes 65.54 GB of pinned host memory, which fits the 65.54 GB there is."),
+        (64, "The offloaded part takes 65.54 GB of pinned host memory, which does not fit the 64.00 GB there is."),
+    ],
+)
+def test_how_much_host_memory_it_takes(host_gb, sentence):
+    assert verdict.host_memory(planned(hw=replace(A100_PCIE, host_capacity_gb=host_gb))) == sentence
