@@ -26,6 +26,9 @@ help: ## list the targets
 report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100 CONTEXTS=512,1024 BATCH=4 DEPTH=2
 	@$(python) -m kvprefetch report
 
+validation: .venv/installed ## build reports/validation/: predictions held against published measurements
+	@$(python) -m kvprefetch validation
+
 notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
 	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab $$LAB_FLAGS "$$copy"
 
@@ -68,4 +71,4 @@ clean: ## remove reports that are not tracked, caches and the environment; worki
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help report notebook models cards test regress reference bench lint lock clean
+.PHONY: help report validation notebook models cards test regress reference bench lint lock clean

@@ -1,4 +1,5 @@
-"""The command line: kvprefetch sweep | crossover | report | notebook | model | models | cards."""
+"""The command line: kvprefetch sweep | crossover | report | notebook | calibrate | validation |
+model | models | cards."""
 
 import sys
 from collections.abc import Sequence

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kvprefetch.accuracy import Cloud
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.prose import bound, tokens
 from kvprefetch.sensitivity import Swing
@@ -19,6 +20,20 @@ def latency_alt(lines: Sweep, peak: Comparison) -> str:
         f"{lines.prefetch_ms[0]:.2f} to {lines.prefetch_ms[-1]:.2f} ms. Below, the reduction peaks at "
         f"{peak.reduction_pct:.1f} % at {tokens(peak.ctx_len)} and ends at {lines.reduction_pct[-1]:.1f} %."
     )
+
+
+def agreement_alt(clouds: Sequence[Cloud], bands_pct: Sequence[int]) -> str:
+    """What the chart of predicted against measured steps shows, for those who cannot see it."""
+    near, far = sorted(bands_pct)[0], sorted(bands_pct)[-1]
+    parts = []
+    for cloud in clouds:
+        errors = [100 * (p / m - 1) for m, p in zip(cloud.measured_ms, cloud.predicted_ms, strict=True)]
+        within = [sum(abs(error) <= band for error in errors) for band in (near, far)]
+        parts.append(
+            f"{cloud.kind}: {len(errors)} rows, {within[0]} within {near} % and {within[1]} within {far} %, errors "
+            f"from {min(errors):+.1f} to {max(errors):+.1f} %"
+        )
+    return f"Predicted against measured steps on equal axes. {'; '.join(parts)}."
 
 
 def timeline_alt(*comparisons: Comparison) -> str:

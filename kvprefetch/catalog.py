@@ -106,22 +106,24 @@ def _kept(shelf: Shelf[Config], slug: str, suffix: str) -> Path:
 def _read(shelf: Shelf[Config], path: Path, shown_as: str, slug: str | None) -> CatalogEntry[Config]:
     published = shelf.read_published if path.suffix == ".json" else None
     try:
-        content = _content(path)
+        content = content_of(path)
         digest = hashlib.sha256(content).hexdigest()
         stem = path.resolve().parent.name if published and path.name == "config.json" else path.stem
-        slug = slug or _slug(stem, digest)
+        slug = slug or slug_of(stem, digest)
         config, sources = published(content, slug[:-9] or slug) if published else shelf.read(plainyaml.mapping(content))
     except InputError as error:
         raise InputError(f"{shelf.word} {shown_as}: {error}") from None
     return CatalogEntry(slug, digest, content, config, sources, ".json" if published else ".yaml")
 
 
-def _slug(stem: str, digest: str) -> str:
+def slug_of(stem: str, digest: str) -> str:
+    """The name of a file of the user's: letters of its stem, and 8 digits of its digest."""
     letters = re.sub(r"[^a-z0-9.-]+", "-", stem.lower())[:40].strip(".-")
     return f"{letters}-{digest[:8]}".lstrip("-")
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
+    """The content of a file of the user's, of a size that a configuration may have. Raises InputError."""
     try:
         if not path.is_file():
             given = "a folder" if path.is_dir() else "not a file" if path.exists() else "no such file"

@@ -14,8 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from kvprefetch.accuracy import KINDS, Cloud
 from kvprefetch.layers import MOST_CTX
 from kvprefetch.links import LINKS
+from kvprefetch.measured import Kind
 from kvprefetch.planner import Comparison, Sweep
 from kvprefetch.schedule import Timeline
 from kvprefetch.sensitivity import Point, Swing
@@ -23,6 +25,12 @@ from kvprefetch.sensitivity import Point, Swing
 ONDEMAND, PREFETCH = "#D55E00", "#0072B2"
 LINK, ENGINE = ("#E69F00", "#F5D48A"), ("#56B4E9", "#B5DDF5")  # two tints, so that neighbouring layers part
 INK, PALE, SHADE = "#333333", "#DDDDDD", "#EDF1F5"  # text, grid, the PCIe-bound region
+MARKS = {  # shape and colour of a measured row
+    Kind.RESIDENT: ("o", "#009E73"),
+    Kind.ONDEMAND: ("s", ONDEMAND),
+    Kind.NEVER_WAITING: ("D", "#CC79A7"),
+    Kind.ONE_AHEAD: ("^", PREFETCH),
+}
 WIDTH = 5.8  # inches; narrow, so that text stays legible on a phone
 TOP, RIGHT, BOTTOM = 0.35, 0.3, 0.6  # inches around the axes
 STYLE = {
@@ -130,6 +138,27 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     ax.set_yticks(heights, [name for name, *_ in lanes])
     ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))
     ax.grid(axis="y", visible=False)
+    return ax
+
+
+@styled
+def agreement(ax: Axes, clouds: Sequence[Cloud], bands_pct: Sequence[int]) -> Axes:
+    """Predicted against measured steps on equal log axes, with a band for each distance in per cent, widest first."""
+    every = [value for cloud in clouds for value in (*cloud.measured_ms, *cloud.predicted_ms)]
+    ends = np.array([0.8 * min(every), 1.25 * max(every)])
+    for shade, band in zip((SHADE, "#CBD6E1"), sorted(bands_pct, reverse=True), strict=False):
+        edges = ends * (1 - band / 100), ends * (1 + band / 100)
+        ax.fill_between(ends, *edges, color=shade, linewidth=0, zorder=0, label=f"within {band} %")
+    ax.plot(ends, ends, color=INK, linewidth=1, zorder=1)
+    for cloud in clouds:
+        marker, colour = MARKS[cloud.kind]
+        look = {"color": colour, "markersize": 7, "markeredgecolor": "white"}
+        ax.plot(cloud.measured_ms, cloud.predicted_ms, marker, label=KINDS[cloud.kind], **look)
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
+    ax.set(xlabel="Measured step (ms)", ylabel="Predicted step (ms)")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_VALUES)
+    ax.legend(loc="upper left", frameon=False, fontsize=11)
     return ax
 
 

@@ -7,17 +7,24 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
+from kvprefetch.calibration import calibrate
+from kvprefetch.calibrationrows import read_task
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
 from kvprefetch.metrics import as_json, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.printing import answer, plan_lines, sweep_lines
+from kvprefetch.profile import profile_yaml, summary
 from kvprefetch.publish import folder, index_is_there, up_to_date
 from kvprefetch.request import AUTO, PARAMETERS, Request
+from kvprefetch.validation import predictions
+from kvprefetch.validationpage import ValidationPage
+from kvprefetch.validationprose import trust
 
 
 class _Parser(argparse.ArgumentParser):
@@ -32,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar; parsed options carry their verb as `run(options)`, which may raise InputError."""
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
     commands = grammar.add_subparsers(
-        required=True, metavar="plan | sweep | crossover | report | notebook | model | models | cards"
+        required=True,
+        metavar="plan | sweep | crossover | report | notebook | calibrate | validation | model | models | cards",
     )
     variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
     from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
@@ -59,6 +67,12 @@ def parser() -> argparse.ArgumentParser:
     model.set_defaults(run=_model)
     model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
     model.add_argument("--yaml", action="store_true", help="print it as a file of the catalogue")
+    calibrate = commands.add_parser("calibrate", help="fit a card's profile to measured steps", allow_abbrev=False)
+    calibrate.set_defaults(run=_calibrate)
+    calibrate.add_argument("--measurements", metavar="FILE", required=True, help="YAML with rows, model and card")
+    calibrate.add_argument("--output", metavar="FILE", help="write the profile there (default: print it)")
+    validation = commands.add_parser("validation", help="build reports/validation/: predictions against measurements")
+    validation.set_defaults(run=_validation)
     for name, run, text in (("models", _models, "list the models by short name"), ("cards", _cards, "list the cards")):
         commands.add_parser(name, help=text, allow_abbrev=False).set_defaults(run=run)
     return grammar
@@ -118,6 +132,26 @@ def _report(options: argparse.Namespace) -> None:
     except (ValueError, KeyError, TypeError):  # somebody has edited it
         metrics = measure(request)
     print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    found = calibrate(read_task(options.measurements))
+    if options.output is None:
+        print(profile_yaml(found), end="")
+        return
+    try:
+        Path(options.output).write_text(profile_yaml(found), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"output {options.output}: cannot be written: {error.strerror}") from None
+    print("\n".join(summary(found)))
+
+
+def _validation(_: argparse.Namespace) -> None:
+    page = ValidationPage()
+    made = not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
+    for sentence in trust(predictions()):
+        print(sentence.replace("*", ""))
+    print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
 
 
 def _notebook(options: argparse.Namespace) -> None:

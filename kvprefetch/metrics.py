@@ -107,6 +107,14 @@ def _outlook(read: dict[str, Any]) -> Outlook:
     return Outlook(**read | nested | generations)
 
 
+def title_of(text: str) -> str:
+    """The title in the metrics.json of a page that is no pair's. Raises ValueError, KeyError or TypeError."""
+    title = json.loads(text)["title"]
+    if not isinstance(title, str):
+        raise TypeError("a title is text")
+    return title
+
+
 def measure(request: Request) -> Metrics:
     """The figures of the report that `request` asks for."""
     model, hw, terms = request.model.config, request.hw.config, request.in_force

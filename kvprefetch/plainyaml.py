@@ -60,5 +60,10 @@ def mapping(content: bytes) -> dict[Any, Any]:
     return parsed
 
 
+def text(values: dict[str, Any]) -> str:
+    """A plain YAML file that reads as `values`, in their order."""
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=110)
+
+
 def _marked(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kvprefetch.checks import InputError
-from kvprefetch.metrics import Metrics, from_json
+from kvprefetch.metrics import Metrics, from_json, title_of
 from kvprefetch.paths import DATA, PACKAGE, workspace
 from kvprefetch.request import ARTEFACTS
 
@@ -58,6 +58,14 @@ class Published:
 
     folder: str  # below reports/
     metrics: Metrics
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A whole page on disk that is no pair's report."""
+
+    folder: str  # below reports/
+    title: str
 
 
 def folder(page: Page) -> Path:
@@ -125,13 +133,13 @@ def publish(page: Page, artefacts: Mapping[str, bytes], digest: str) -> None:
             _swap(here, new, old, names)
 
 
-def publish_index(render: Callable[[Sequence[Published]], str]) -> None:
-    """Rebuild reports/index.html with what `render` makes of the reports that are there."""
+def publish_index(render: Callable[[Sequence[Published], Sequence[Beside]], str]) -> None:
+    """Rebuild reports/index.html with what `render` makes of the reports and other pages that are there."""
     reports = workspace() / "reports"
     with _writing("reports/index.html"), _locked("index.html"):
         new = reports / ".new-index.html"
         try:
-            new.write_text(render(list(_whole_reports())), encoding="utf-8")
+            new.write_text(render(list(_whole_reports()), list(_pages_beside())), encoding="utf-8")
             os.replace(new, reports / "index.html")
         finally:
             new.unlink(missing_ok=True)
@@ -144,6 +152,16 @@ def _whole_reports() -> Iterator[Published]:
                 yield Published(here.name, from_json((here / "metrics.json").read_text(encoding="utf-8")))
             except (ValueError, KeyError, TypeError):
                 pass  # edited by hand into something that cannot be listed
+
+
+def _pages_beside() -> Iterator[Beside]:
+    """Pages whose metrics.json has a title, which that of a pair's report has not."""
+    for here in sorted((workspace() / "reports").iterdir()):
+        if (here / "report.html").is_file() and (here / "metrics.json").is_file():
+            try:
+                yield Beside(here.name, title_of((here / "metrics.json").read_text(encoding="utf-8")))
+            except (ValueError, KeyError, TypeError):
+                pass  # a pair's report, or edited by hand
 
 
 def _swap(here: Path, new: Path, old: Path, names: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, keep
 from kvprefetch.checks import InputError, number, refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
+from kvprefetch.measurements import contents
 from kvprefetch.outlook import Outlook, make_outlook
 from kvprefetch.plan import Choice, Plan, make_plan, planner_ctx
 from kvprefetch.planner import DEFAULT_CONTEXTS, contexts_in_order, crossover_ctx
@@ -146,8 +147,8 @@ class Request:
 
     @property
     def inputs(self) -> tuple[bytes, ...]:
-        """What the page depends on beside its notebook and the package."""
-        return self.model.content, self.hw.content, self.command.encode()
+        """What the page depends on beside its notebook and the package: both files, and what its accuracy rests on."""
+        return self.model.content, self.hw.content, self.command.encode(), *contents()
 
     def keep(self) -> None:
         """Keep copies of the user's files, so that the page can be run again from its slugs."""

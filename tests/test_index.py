@@ -86,7 +86,7 @@ def reports(tmp_path, monkeypatch, edited):
 
 
 def test_whole_reports_are_listed_in_order_and_nothing_else(reports):
-    publish_index(lambda found: " ".join(report.folder for report in found))
+    publish_index(lambda found, _: " ".join(report.folder for report in found))
     assert (reports / "index.html").read_text() == "a b"
     publish_index(index_page)
     first = (reports / "index.html").read_bytes()

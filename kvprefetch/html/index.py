@@ -1,4 +1,4 @@
-"""reports/index.html: every report that is there, in one table with links."""
+"""reports/index.html: every report that is there, in one table with links, and the pages beside them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from kvprefetch.html.page import page, shell_template
 from kvprefetch.html.structure import article
-from kvprefetch.publish import Published
+from kvprefetch.publish import Beside, Published
 
 
-def index_page(reports: Sequence[Published]) -> str:
+def index_page(reports: Sequence[Published], beside: Sequence[Beside] = ()) -> str:
     """The index's HTML. Steps are given at the context that most reports swept, the largest such."""
     swept = Counter(row.ctx_len for report in reports for row in report.metrics.sweep)
     common = max(swept, key=lambda ctx_len: (swept[ctx_len], ctx_len), default=0)
@@ -23,5 +23,5 @@ def index_page(reports: Sequence[Published]) -> str:
         }
         for report in reports
     ]
-    content = article(shell_template("reports.html.j2").render(rows=rows, common=common))
+    content = article(shell_template("reports.html.j2").render(rows=rows, common=common, beside=beside))
     return page(content.title, content.body)
