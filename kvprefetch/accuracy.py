@@ -11,6 +11,7 @@ from itertools import groupby
 from statistics import median
 from typing import NamedTuple
 
+from kvprefetch.checks import InputError
 from kvprefetch.measured import Kind, Way
 from kvprefetch.validation import Prediction
 
@@ -69,8 +70,11 @@ def accuracies(made: Iterable[Prediction]) -> tuple[Accuracy, ...]:
 
 
 def accuracy(made: Iterable[Prediction], kind: Kind, way: Way) -> Accuracy:
-    """The errors of one kind and way. Raises StopIteration where nothing was predicted."""
-    return next(each for each in accuracies(made) if (each.kind, each.way) == (kind, way))
+    """The errors of one kind and way. Raises InputError where nothing was predicted."""
+    for each in accuracies(made):
+        if (each.kind, each.way) == (kind, way):
+            return each
+    raise InputError(f"measurements: no {kind} row is predicted by {way}")
 
 
 class Cloud(NamedTuple):

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from kvprefetch.configs import GB, HardwareProfile, ModelConfig
+from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.formats import milliseconds, size, tokens
 from kvprefetch.links import LINKS
 from kvprefetch.outlook import Outlook
 from kvprefetch.plan import Fit, Plan
-from kvprefetch.prose import megabytes, milliseconds, tokens
 from kvprefetch.reach import Reach
-from kvprefetch.verdict import gigabytes
+from kvprefetch.sensitivity import Point
+from kvprefetch.throughput import Generation
 
 
 def reach_text(ctx_len: int | None) -> str:
     """The longest context for a table."""
     return "any" if ctx_len is None else "none" if ctx_len == 0 else f"{ctx_len}"
+
+
+def crossover_text(crossover: int | None) -> str:
+    """A crossover for a table."""
+    return "never" if crossover is None else f"{crossover}"
 
 
 def target(outlook: Outlook) -> str:
@@ -39,15 +45,15 @@ def links(plan: Plan, outlook: Outlook, hw: HardwareProfile) -> str:
     at = tokens(plan.ctx_len)
     if not plan.step.offloaded_bytes:
         return f"At {at} nothing crosses the link, so any link will do."
-    if outlook.balancing_pcie is None:
+    if outlook.balancing_pcie_gb_s is None:
         return f"At {at} no link is fast enough: the copies' fixed latencies alone take as long as the engine."
-    if outlook.stall_free_pcie is None:
+    if outlook.stall_free_pcie_gb_s is None:
         alone = "no link spares the engine a further wait: some copies' fixed latencies alone take longer than it has"
     else:
-        alone = f"{_rate(outlook.stall_free_pcie)} for a prefetched step to wait for its first fetch alone"
+        alone = f"{_rate(outlook.stall_free_pcie_gb_s)} for a prefetched step to wait for its first fetch alone"
     return (
-        f"At {at} the link would have to carry {_rate(outlook.balancing_pcie)} for its work to take no longer than the "
-        f"engine's, and {alone}; this card's carries {hw.pcie_gb_s:g} GB/s."
+        f"At {at} the link would have to carry {_rate(outlook.balancing_pcie_gb_s)} for its work to take no longer "
+        f"than the engine's, and {alone}; this card's carries {hw.pcie_gb_s:g} GB/s."
     )
 
 
@@ -68,50 +74,54 @@ def bound_batch(plan: Plan, outlook: Outlook) -> str:
 
 def hideable(plan: Plan, outlook: Outlook) -> str:
     """How much of the cache a step can hide."""
-    most = f"While the engine computes, the link can carry {_size(outlook.hideable_bytes)}"
+    most = f"While the engine computes, the link can carry {size(outlook.hideable_bytes)}"
     needed = plan.step.offloaded_bytes
-    return f"{most}; it must carry {_size(needed)} in each step." if needed else f"{most}; it need not carry any."
+    return f"{most}; it must carry {size(needed)} in each step." if needed else f"{most}; it need not carry any."
 
 
-def _size(count: float) -> str:
-    return gigabytes(count) if count >= GB else megabytes(count)
-
-
-def throughput(outlook: Outlook) -> str:
+def throughput(plan: Plan, outlook: Outlook) -> str:
     """Which batch decodes most tokens a second, and what the link allows at most."""
+    if plan.fit is Fit.UNKNOWN:
+        return "Which batches fit is not known."
     if not outlook.served:
-        return "No batch is known to fit, so there is no rate to state."
-    best, ceiling = max(outlook.served, key=lambda row: row.tokens_per_s), outlook.link_ceiling
-    sentence = f"Most tokens a second: {best.tokens_per_s:.1f}, with batch {best.batch} ({best.name.split(',')[0]})."
-    if ceiling is None:
-        return sentence
-    return f"{sentence} Offloaded, no batch decodes more than {ceiling:.2f} tokens a second: the link carries no more."
+        return "No batch fits."
+    best, ceiling = max(outlook.served, key=lambda row: row.tokens_per_s), outlook.link_ceiling_tokens_per_s
+    most = f"With the cache as it is, most tokens a second are {best.tokens_per_s:.4g}: batch {best.batch}, {best.way}."
+    return most if ceiling is None else f"{most} Offloaded, the link lets no batch decode more than {ceiling:.4g}."
 
 
 def generated(plan: Plan, outlook: Outlook) -> str:
     """What a whole generation takes."""
-    ondemand, prefetch = outlook.ondemand_generation, outlook.prefetch_generation
-    start = f"To generate {tokens(prefetch.tokens)} from {tokens(plan.ctx_len)} on"
+    resident, prefetch = outlook.resident_generation, outlook.prefetch_generation
+    takes = "takes" if plan.fit.runs else "would take, were there room,"
+    start = f"To generate {tokens(prefetch.tokens)} from {tokens(plan.ctx_len)} on {takes}"
     if not plan.step.offloaded_bytes:
-        return f"{start} takes {prefetch.total:.2f} s, {prefetch.tokens_per_s:.2f} tokens a second on average."
-    return (
-        f"{start}, offloaded, takes {prefetch.total:.2f} "
-        f"s with prefetch and {ondemand.total:.2f} s on demand. The first step takes "
-        f"{milliseconds(1e3 * prefetch.first)} ms, the last {milliseconds(1e3 * prefetch.last)} ms with prefetch, "
-        f"{prefetch.tokens_per_s:.2f} tokens a second on average."
-    )
+        return f"{start} {_generation(resident)} with all KV on the GPU."
+    offloaded = f"{_generation(prefetch)} with prefetch, and {outlook.ondemand_generation.total_s:.2f} s on demand"
+    if plan.fit is Fit.RESIDENT:
+        return f"{start} {_generation(resident)} with all KV on the GPU; offloaded, {offloaded}."
+    return f"{start} {offloaded}."
+
+
+def _generation(each: Generation) -> str:
+    steps = f"steps of {milliseconds(1e3 * each.first_s)} to {milliseconds(1e3 * each.last_s)} ms"
+    return f"{each.total_s:.2f} s ({steps}, {each.tokens_per_s:.4g} tokens a second)"
 
 
 def sensitivity(plan: Plan, outlook: Outlook, crossover: int | None) -> str:
     """Which rate moves crossover and step more."""
     hbm, pcie, *_ = outlook.swings
     moves = [
-        f"{name} 20 % lower or higher makes the crossover {tokens(swing.low.crossover_ctx)} or "
-        f"{tokens(swing.high.crossover_ctx)}, and the step {milliseconds(swing.low.prefetch_ms)} or "
-        f"{milliseconds(swing.high.prefetch_ms)} ms"
+        f"with {name} 20 % lower or higher, {_crossover(swing.low)} or {_crossover(swing.high)} and "
+        f"{milliseconds(swing.low.prefetch_ms)} or {milliseconds(swing.high.prefetch_ms)} ms"
         for name, swing in (("an HBM rate", hbm), ("a link rate", pcie))
     ]
-    return f"From {tokens(crossover)} and {milliseconds(plan.step.prefetch.total_ms)} ms: {moves[0]}; {moves[1]}."
+    now = "no crossover" if crossover is None else f"a crossover of {tokens(crossover)}"
+    return f"Now {now} and a step of {milliseconds(plan.step.prefetch.total_ms)} ms; {'; '.join(moves)}."
+
+
+def _crossover(point: Point) -> str:
+    return "none" if point.crossover_ctx is None else tokens(point.crossover_ctx)
 
 
 def link_sources() -> str:
@@ -129,8 +139,9 @@ def ranking(plan: Plan) -> str:
     behind = f", {milliseconds(best.total_ms)} ms a step"
     if plan.fit is Fit.UNKNOWN:
         return f"At {at} the fastest way looked at is: {best.name}{behind}; what fits is not known."
-    if plan.fit is Fit.RESIDENT:
-        return f"At {at} nothing beats keeping the cache where it is: {best.name}{behind}."
+    if plan.fit is Fit.RESIDENT and not plan.changes:
+        kept = f"all KV on the GPU, {milliseconds(plan.planned_ms)} ms a step"
+        return f"At {at} nothing beats keeping the cache as it is: {kept}."
     return f"At {at} the fastest way that fits is: {best.name}{behind}."
 
 
@@ -145,7 +156,8 @@ def _left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> Iterator[s
     elif plan.fit is Fit.RESIDENT:
         yield "All of it fits, so streaming weights is left out."
     else:
-        yield "Ways that do not fit on the GPU, such as keeping all KV there, are left out."
+        host = "" if plan.host_capacity is None else " or in the host's memory"
+        yield f"Ways that do not fit on the GPU{host}, such as keeping all KV there, are left out."
     if not any(layer.window and layer.kv_values for layer in model.layers):
         yield "No layer has a window that could stay on the GPU alone."
     if hw.host_gb_s is None or hw.host_efficiency is None:

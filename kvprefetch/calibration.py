@@ -94,7 +94,7 @@ def _work(task: Task, row: Row) -> list[float]:
     cached = kv_bytes(model.layers, row.ctx_len, row.batch, task.kv_dtype)
     in_all, copies = float(cached.sum()), int((cached > 0).sum())
     carried = in_all if row.moved_bytes is None else row.moved_bytes
-    engine = [weights / (card.hbm_gb_s * GB), carried / (card.hbm_gb_s * GB)]
+    engine = [weights / (card.hbm_gb_s * GB), in_all / (card.hbm_gb_s * GB)]
     link = [carried / (card.pcie_gb_s * GB), float(copies)]
     if row.policy is Policy.COPY:
         return [0.0, 0.0, *link, 0.0]

@@ -89,6 +89,14 @@ def largest_offloaded_batch(
     return bisect_left(range(1, MOST_BATCH + 1), True, key=too_many)
 
 
+def largest_depth(
+    model: ModelConfig, usable: Fraction, ctx_len: int, batch: int, most: int, terms: Terms = FIRST_ORDER
+) -> int | None:
+    """The largest depth up to `most` whose buffers fit; 0: on-demand's one does alone, None: not even that."""
+    deeper = bisect_left(range(most + 1), True, key=lambda d: not fits(model, usable, ctx_len, batch, d, terms))
+    return deeper - 1 if deeper else None
+
+
 def largest_window(
     model: ModelConfig, usable: Fraction, ctx_len: int, batch: int = 1, depth: int = 1, terms: Terms = FIRST_ORDER
 ) -> int | None:

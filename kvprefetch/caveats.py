@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvprefetch.configs import FIRST_ORDER, Terms
+from kvprefetch.formats import tokens
 from kvprefetch.layers import KV_BYTES
-from kvprefetch.prose import tokens
 
 
 def assumptions(terms: Terms) -> str:
@@ -31,10 +31,11 @@ def _bullets(sentences: Iterator[str]) -> str:
 
 
 def _assumed(terms: Terms) -> Iterator[str]:
+    streamed = "the weights and the cache" if terms.kv_read else "the weights"
     yield (
         "**Single-token decode, bound by reads of GPU memory.** A decode step is a stack of matrix-vector products; "
-        "the engine's time is the time to stream the weights from HBM. Prefill and batches large enough to be bound "
-        "by arithmetic are out of scope."
+        f"the engine's time is the time to stream {streamed} from HBM. Prefill and batches large enough to be bound by "
+        "arithmetic are out of scope."
     )
     if terms.resident_tokens or terms.resident_windows:
         yield (
@@ -81,11 +82,9 @@ def _left_out(terms: Terms) -> Iterator[str]:
             "engine's part as the context grows, which helps hide the transfer."
         )
     yield "**Embeddings**, one row a token." if terms.lm_head else "**LM head and embeddings**, once a step."
-    if terms.weight_efficiency == terms.attention_efficiency == 1:
-        yield (
-            "**Achieved against stated rates.** Kernels reach a part of the HBM bandwidth, and attention often a "
-            "smaller one."
-        )
+    shares = {"weights": terms.weight_efficiency, "the cache, by attention,": terms.attention_efficiency}
+    if stated := [what for what, share in shares.items() if share == 1]:
+        yield f"**Achieved against stated rates.** Reading {' and '.join(stated)} is taken to reach the whole HBM rate."
     if not terms.copy_latency_us:
         yield "**Copy latency**, a fixed time for each copy, which weighs most at short contexts."
     if not terms.layer_overhead_us:

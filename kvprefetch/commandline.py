@@ -15,7 +15,7 @@ from kvprefetch.calibration import calibrate
 from kvprefetch.calibrationrows import read_task
 from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
 from kvprefetch.checks import InputError, refusal
-from kvprefetch.metrics import as_json, from_json, measure
+from kvprefetch.metrics import as_json, from_json, measure, planned
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.printing import answer, plan_lines, sweep_lines
@@ -44,12 +44,15 @@ def parser() -> argparse.ArgumentParser:
     )
     variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
     from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
-    for name, run, needed, text in (
-        ("plan", _plan, True, "print whether to offload, how much, and what would help"),
-        ("sweep", _sweep, True, "print the latency of both policies by context"),
-        ("crossover", _crossover, True, "print the context from which on the link is the bound"),
-        ("report", _report, False, "build reports/<model>--<hw>/"),
-        ("notebook", _notebook, False, "make a working copy of the notebook"),
+    for name, run, needed, unused, text in (
+        ("plan", _plan, True, (), "print whether to offload, how much, and what would help"),
+        ("sweep", _sweep, True, ("target_ms", "generate"), "print the latency of both policies by context"),
+        (
+            *("crossover", _crossover, True, ("contexts", "target_ms", "generate")),
+            "print the context from which on the link is the bound",
+        ),
+        ("report", _report, False, (), "build reports/<model>--<hw>/"),
+        ("notebook", _notebook, False, (), "make a working copy of the notebook"),
     ):
         command = commands.add_parser(
             name, help=text, allow_abbrev=False, description=None if needed else from_environment
@@ -59,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
             "--model", metavar="NAME", required=needed, help="short name, or path to a YAML or config.json"
         )
         command.add_argument("--hw", metavar="NAME", required=needed, help="short name, or path to a YAML file")
-        for parameter, option in OPTIONS.items():
+        for parameter, option in ((name, OPTIONS[name]) for name in OPTIONS if name not in unused):
             command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
         if run in (_plan, _sweep):
             command.add_argument("--json", action="store_true", help="print it as a report's metrics.json holds it")
@@ -80,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _plan(options: argparse.Namespace) -> None:
     request = _request(options)
-    print(as_json(measure(request).plan) if options.json else _text(plan_lines(request)), end="")
+    print(as_json(planned(request)) if options.json else _text(plan_lines(request)), end="")
 
 
 def _sweep(options: argparse.Namespace) -> None:
@@ -178,7 +181,7 @@ def _request_of_make(options: argparse.Namespace) -> Request:
 
 def _request(options: argparse.Namespace) -> Request:
     """What was asked for, from the options as the user wrote them."""
-    given = {name: text for name in OPTIONS if (text := getattr(options, name)) is not None}
+    given = {name: text for name in OPTIONS if (text := getattr(options, name, None)) is not None}
     values = {name: OPTIONS[name].read(OPTIONS[name].name, text) for name, text in given.items()}
     return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **values)
 

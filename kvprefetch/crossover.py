@@ -57,7 +57,7 @@ def link_is_bound(
     return bound
 
 
-def reaches(
+def link_takes_as_long(
     layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
 ) -> bool:
     """Whether sum t is at least sum c at one context. Exact."""

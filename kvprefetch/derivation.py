@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvprefetch.configs import GB, HardwareProfile, ModelConfig
+from kvprefetch.formats import change, grouped, tokens
 from kvprefetch.layers import is_uniform, kv_bytes, step_weight_bytes
 from kvprefetch.planner import Comparison
-from kvprefetch.prose import bound, grouped, tokens
+from kvprefetch.prose import bound
 
 DENSE_LAW = (
     r"The matrices are the projections of the queries and the output ($h \times ae$ each), of the keys and the values "
@@ -182,11 +183,11 @@ def depth_cost(model: ModelConfig, one: Comparison, deeper: Comparison) -> str:
 def in_force(first: Comparison, longest: Comparison, first_n_star: int | None, n_star: int | None) -> str:
     """What the terms in force make of first order: sums, steps and crossover at one context."""
     return (
-        f"Here, at {tokens(longest.ctx_len)}: the engine computes {longest.engine_ms:.3f} ms instead of "
-        f"{first.engine_ms:.3f}, the link carries {longest.transfer_ms:.3f} ms instead of {first.transfer_ms:.3f}, the "
-        f"step takes {longest.ondemand.total_ms:.3f} ms on demand instead of {first.ondemand.total_ms:.3f} and "
-        f"**{longest.prefetch.total_ms:.3f} ms** with prefetch instead of {first.prefetch.total_ms:.3f}. The crossover "
-        f"moves from {tokens(first_n_star)} to **{tokens(n_star)}**."
+        f"Here, at {tokens(longest.ctx_len)}, first order and then with them: the engine computes "
+        f"{first.engine_ms:.3f} and {longest.engine_ms:.3f} ms, the link carries {first.transfer_ms:.3f} and "
+        f"{longest.transfer_ms:.3f} ms, the step takes {first.ondemand.total_ms:.3f} and "
+        f"{longest.ondemand.total_ms:.3f} ms on demand, {first.prefetch.total_ms:.3f} and "
+        f"**{longest.prefetch.total_ms:.3f} ms** with prefetch. The crossover {change(first_n_star, n_star)}."
     )
 
 

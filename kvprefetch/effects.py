@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kvprefetch.configs import ACHIEVED, FIRST_ORDER, HardwareProfile, ModelConfig, Terms, refined
+from kvprefetch.formats import tokens
 from kvprefetch.planner import Comparison, compare, crossover_ctx
 
 NAMES = {
     "kv_read": "attention reads the cache from HBM",
     "lm_head": "LM head after the last layer",
     "weight_efficiency": "HBM rate reached reading weights",
-    "attention_efficiency": "HBM rate reached by attention, with its reads",
+    "attention_efficiency": "HBM rate reached by attention",
     "pcie_efficiency": "PCIe rate reached",
     "copy_latency_us": "copy latency",
     "layer_overhead_us": "layer overhead",
@@ -45,9 +46,14 @@ class Effects:
 
 
 def effects(
-    model: ModelConfig, hw: HardwareProfile, contexts: Sequence[int], batch: int = 1, depth: int = 1
+    model: ModelConfig,
+    hw: HardwareProfile,
+    contexts: Sequence[int],
+    batch: int = 1,
+    depth: int = 1,
+    resident_tokens: int = 0,
 ) -> Effects:
-    """What the terms that this pair has do at `contexts`. Raises InputError like `compare`."""
+    """What the terms that this pair has do at `contexts`, a resident window among them. InputError like `compare`."""
 
     def effect(name: str, terms: Terms) -> Effect:
         steps = tuple(compare(model, hw, ctx_len, batch, depth, terms) for ctx_len in contexts)
@@ -56,7 +62,7 @@ def effects(
     together = refined(hw)
     return Effects(
         effect("first order", FIRST_ORDER),
-        tuple(effect(name, terms) for name, terms in _alone(model, together)),
+        tuple(effect(name, terms) for name, terms in _alone(model, together, resident_tokens)),
         effect("refined: KV read, LM head, and what the card's file states", together),
         effect("refined, with overlap across tokens", replace(together, cross_token_overlap=True)),
     )
@@ -64,16 +70,22 @@ def effects(
 
 def unstated(hw: HardwareProfile) -> tuple[str, ...]:
     """The terms that the card's file gives no figure for, which therefore stay neutral."""
-    return tuple(NAMES[name].split(",")[0] for name in ACHIEVED if getattr(hw, name) is None)
+    return tuple(NAMES[name] for name in ACHIEVED if getattr(hw, name) is None)
 
 
-def _alone(model: ModelConfig, together: Terms) -> Iterator[tuple[str, Terms]]:
+def _alone(model: ModelConfig, together: Terms, resident_tokens: int) -> Iterator[tuple[str, Terms]]:
     """Each term of the pair on its own: in words, and as terms."""
     yield NAMES["kv_read"], Terms(kv_read=True)
     yield NAMES["lm_head"], Terms(lm_head=True)
     for name in ACHIEVED:
         if (value := getattr(together, name)) != getattr(FIRST_ORDER, name):
-            yield f"{NAMES[name]}: {value:g}", replace(Terms(kv_read=name == "attention_efficiency"), **{name: value})
+            reads = ", its reads counted" if name == "attention_efficiency" else ""
+            yield (
+                f"{NAMES[name]}: {value:g}{reads}",
+                replace(Terms(kv_read=name == "attention_efficiency"), **{name: value}),
+            )
+    if resident_tokens:
+        yield f"newest {tokens(resident_tokens)} on the GPU", Terms(resident_tokens=resident_tokens)
     if any(layer.window and layer.kv_values for layer in model.layers):
         yield NAMES["resident_windows"], Terms(resident_windows=True)
     yield NAMES["cross_token_overlap"], Terms(cross_token_overlap=True)

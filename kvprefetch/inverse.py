@@ -12,9 +12,9 @@ import numpy as np
 
 from kvprefetch.checks import whole_number
 from kvprefetch.configs import FIRST_ORDER, GB, MICRO, HardwareProfile, ModelConfig, Terms
-from kvprefetch.crossover import reaches
+from kvprefetch.crossover import link_takes_as_long
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
-from kvprefetch.roofline import layer_times, offloaded_bytes
+from kvprefetch.roofline import head_time, layer_times, offloaded_bytes
 from kvprefetch.schedule import MOST_DEPTH
 
 
@@ -37,7 +37,7 @@ def pcie_bound_batch(model: ModelConfig, hw: HardwareProfile, ctx_len: int, term
     whole_number("ctx_len", ctx_len, MOST_CTX)
 
     def bound(batch: int) -> bool:
-        return reaches(model.layers, hw, ctx_len, batch, terms)
+        return link_takes_as_long(model.layers, hw, ctx_len, batch, terms)
 
     return bisect_left(range(1, MOST_BATCH), True, key=bound) + 1 if bound(MOST_BATCH) else None
 
@@ -94,12 +94,13 @@ def stall_free_pcie(
 def hideable_bytes(
     model: ModelConfig, hw: HardwareProfile, ctx_len: int, batch: int = 1, terms: Terms = FIRST_ORDER
 ) -> float:
-    """Bytes of KV that the link carries while the engine computes: sum c · offloaded bytes / sum t."""
+    """Bytes of KV that the link carries while the engine computes: (sum c + LM head) · offloaded bytes / sum t."""
     compute, fetched = _parts(model, hw, ctx_len, batch, terms)
+    engine = compute.sum() + head_time(model, hw, terms)
     rate = hw.pcie_gb_s * GB * terms.pcie_efficiency
     latencies = np.count_nonzero(fetched) * terms.copy_latency_us * MICRO
     slowed = 1 + latencies * rate / fetched.sum() if latencies else 1.0
-    return float(compute.sum() * rate / slowed)
+    return float(engine * rate / slowed)
 
 
 def _parts(

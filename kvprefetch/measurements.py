@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from kvprefetch import plainyaml
@@ -43,6 +44,7 @@ def asides() -> tuple[Aside, ...]:
     return tuple(aside for path in paths for aside in read_asides(path.stem, path.read_bytes()))
 
 
+@cache
 def contents() -> tuple[bytes, ...]:
     """The files that a validation rests on, byte for byte: rows and models, then the cards."""
     cards = {each.card.digest: each.card.content for each in documents() if each.card}

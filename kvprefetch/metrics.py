@@ -16,6 +16,8 @@ from kvprefetch.sensitivity import Point, Swing
 from kvprefetch.throughput import Generation, Served
 from kvprefetch.verdict import verdict
 
+EVERY = "every"  # context: none is too long
+
 
 @dataclass(frozen=True)
 class WayFigures:
@@ -43,7 +45,7 @@ class PlanFigures:
     weights_gb: float
     state_gb: float
     kv_gb: float
-    resident_ctx: int | None  # the largest that stays on the GPU; 0: none; None: every one, or not known
+    resident_ctx: int | str | None  # the largest that stays on the GPU; 0: none; EVERY one; None: not known
     resident_batch: int | None
     resident_ms: float
     ondemand_ms: float
@@ -61,7 +63,7 @@ class PlanFigures:
 
 @dataclass(frozen=True)
 class Metrics:
-    """One pair's figures; latencies in milliseconds, contexts in tokens."""
+    """One pair's figures; latencies in milliseconds where their name does not say otherwise, contexts in tokens."""
 
     model: str  # slug
     model_name: str
@@ -79,7 +81,15 @@ class Metrics:
     outlook: Outlook
 
 
-def as_json(figures: Metrics | PlanFigures) -> str:
+@dataclass(frozen=True)
+class Planned:
+    """What `kvprefetch plan --json` prints."""
+
+    plan: PlanFigures
+    outlook: Outlook
+
+
+def as_json(figures: Metrics | Planned) -> str:
     """Its text in metrics.json: full precision, keys in the order of the fields, a final newline."""
     return json.dumps(asdict(figures), indent=2, ensure_ascii=False) + "\n"
 
@@ -103,7 +113,8 @@ def _outlook(read: dict[str, Any]) -> Outlook:
         "served": tuple(Served(**each) for each in read["served"]),
         "swings": tuple(Swing(each["figure"], Point(**each["low"]), Point(**each["high"])) for each in read["swings"]),
     }
-    generations = {name: Generation(**read[name]) for name in ("ondemand_generation", "prefetch_generation")}
+    policies = ("resident", "ondemand", "prefetch")
+    generations = {f"{policy}_generation": Generation(**read[f"{policy}_generation"]) for policy in policies}
     return Outlook(**read | nested | generations)
 
 
@@ -113,6 +124,12 @@ def title_of(text: str) -> str:
     if not isinstance(title, str):
         raise TypeError("a title is text")
     return title
+
+
+def planned(request: Request) -> Planned:
+    """The figures of the plan alone."""
+    plan = _figures(request.plan, request.model.config, request.hw.config.name)
+    return Planned(plan, request.outlook)
 
 
 def measure(request: Request) -> Metrics:
@@ -131,8 +148,7 @@ def measure(request: Request) -> Metrics:
         sweep=tuple(sweep_columns(model, hw, request.contexts, request.batch, request.depth, terms).rows()),
         terms=request.terms,
         resident_tokens=terms.resident_tokens,
-        plan=_figures(request.plan, model, hw.name),
-        outlook=request.outlook,
+        **vars(planned(request)),
     )
 
 
@@ -148,7 +164,7 @@ def _figures(plan: Plan, model: ModelConfig, card_name: str) -> PlanFigures:
         weights_gb=model.total_bytes / GB,
         state_gb=step.batch * sum(layer.state_bytes for layer in model.layers) / GB,
         kv_gb=plan.kv_bytes / GB,
-        resident_ctx=memory and memory.resident_ctx,
+        resident_ctx=memory and (EVERY if memory.resident_ctx is None else memory.resident_ctx),
         resident_batch=memory and memory.resident_batch,
         resident_ms=step.engine_ms,
         ondemand_ms=step.ondemand.total_ms,

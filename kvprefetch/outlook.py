@@ -15,16 +15,17 @@ from kvprefetch.throughput import Generation, Served, generation, link_ceiling, 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The inverse questions, the rates and the sensitivities of one plan; rates of links in GB/s."""
+    """The inverse questions, the rates and the sensitivities of one plan."""
 
     target_ms: float
     reaches: tuple[Reach, ...]  # the longest context with a step of at most that
-    balancing_pcie: float | None  # None: no link is fast enough
-    stall_free_pcie: float | None
+    balancing_pcie_gb_s: float | None  # None: no link is fast enough
+    stall_free_pcie_gb_s: float | None
     pcie_bound_batch: int | None  # None: no batch
     hideable_bytes: float
     served: tuple[Served, ...]  # empty where nothing fits, or no capacity is known
-    link_ceiling: float | None  # tokens a second; None: nothing is offloaded
+    link_ceiling_tokens_per_s: float | None  # None: nothing is offloaded
+    resident_generation: Generation
     ondemand_generation: Generation
     prefetch_generation: Generation
     swings: tuple[Swing, ...]
@@ -34,16 +35,17 @@ def make_outlook(model: ModelConfig, hw: HardwareProfile, plan: Plan, target_ms:
     """The outlook from `plan`. Raises InputError like `planner.compare`."""
     usable, terms, batch, depth = usable_bytes(hw, plan.reserve), plan.terms, plan.step.batch, plan.step.depth
     at = model, hw, plan.ctx_len
-    ondemand, prefetch = generation(*at, generate, batch, depth, terms)
+    resident, ondemand, prefetch = generation(*at, generate, batch, depth, terms)
     return Outlook(
         target_ms=target_ms,
         reaches=reaches(model, hw, target_ms, usable, batch, depth, terms),
-        balancing_pcie=balancing_pcie(*at, batch, terms),
-        stall_free_pcie=stall_free_pcie(*at, batch, depth, terms),
+        balancing_pcie_gb_s=balancing_pcie(*at, batch, terms),
+        stall_free_pcie_gb_s=stall_free_pcie(*at, batch, depth, terms),
         pcie_bound_batch=pcie_bound_batch(*at, terms),
         hideable_bytes=hideable_bytes(*at, batch, terms),
         served=served(model, hw, usable, plan.ctx_len, batch, depth, terms) if usable else (),
-        link_ceiling=link_ceiling(*at, terms),
+        link_ceiling_tokens_per_s=link_ceiling(*at, terms),
+        resident_generation=resident,
         ondemand_generation=ondemand,
         prefetch_generation=prefetch,
         swings=swings(*at, batch, depth, terms),

@@ -15,6 +15,7 @@ from kvprefetch.capacity import (
     DEFAULT_RESERVE,
     fits,
     free_bytes,
+    largest_depth,
     largest_offloaded_ctx,
     largest_resident_batch,
     largest_resident_ctx,
@@ -49,7 +50,14 @@ class Fit(StrEnum):
     OFFLOAD = "offload fits"
     WINDOW = "the resident window asked for does not fit"
     WHOLE = "offload fits with a part on the GPU alone"
+    DEPTH = "offload fits at a smaller depth alone"
+    HOST = "the host's memory does not hold what is offloaded"
     NOTHING = "offload does not fit either"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the plan as asked for can be run, as far as memory is known."""
+        return self in (Fit.UNKNOWN, Fit.RESIDENT, Fit.OFFLOAD)
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Memory:
     resident_ctx: int | None  # the largest whole context at which all fits; 0: none, None: every one
     resident_batch: int  # the largest batch at the planner's context of which all fits; 0: none
     offloaded_ctx: int | None  # the largest whole context that fits with the KV offloaded as asked; 0: none, None: all
+    deepest: int | None  # the largest depth, at most that asked for, that fits; 0: on demand alone; None: not even that
 
     @property
     def free(self) -> float:
@@ -74,9 +83,9 @@ class Memory:
         return self.weights + self.state + self.kv
 
     @property
-    def parts(self) -> tuple[float, float, float, float, float]:
-        """Usable, weights, state, KV, and what is left: below 0 where not all fits."""
-        return self.usable, self.weights, self.state, self.kv, self.usable - self.needed
+    def left(self) -> float:
+        """What remains with all KV on the GPU: below 0 where not all fits."""
+        return self.usable - self.needed
 
 
 @dataclass(frozen=True)
@@ -106,9 +115,14 @@ class Plan(Placement):
 
     @property
     def changes(self) -> tuple[Way, ...]:
-        """The ways that are faster than the prefetch step, fastest first."""
-        slower = (1 - NEGLIGIBLE) * self.step.prefetch.total_ms
+        """The ways that are faster than the step that is planned, fastest first."""
+        slower = (1 - NEGLIGIBLE) * self.planned_ms
         return tuple(way for way in self.ways if way.advice and way.total_ms < slower)
+
+    @property
+    def planned_ms(self) -> float:
+        """The step to beat: with all KV on the GPU where that fits, else with prefetch."""
+        return self.step.engine_ms if self.fit is Fit.RESIDENT else self.step.prefetch.total_ms
 
 
 def planner_ctx(
@@ -176,7 +190,7 @@ def _place(
     filling = None if window is None else replace(terms, resident_tokens=window)
     return Placement(
         ctx_len=ctx_len,
-        fit=_fit(model, usable, step, terms, window),
+        fit=_fit(model, hw, usable, step, terms, window),
         terms=terms,
         kv_bytes=model.kv_bytes(ctx_len, batch, terms.kv_dtype),
         step=step,
@@ -196,18 +210,29 @@ def _memory(model: ModelConfig, usable: Fraction, step: Comparison, terms: Terms
         resident_ctx=largest_resident_ctx(model, usable, step.batch, terms.kv_dtype),
         resident_batch=largest_resident_batch(model, usable, step.ctx_len, terms.kv_dtype),
         offloaded_ctx=largest_offloaded_ctx(model, usable, step.batch, step.depth, terms),
+        deepest=largest_depth(model, usable, step.ctx_len, step.batch, step.depth, terms),
     )
 
 
-def _fit(model: ModelConfig, usable: Fraction | None, step: Comparison, terms: Terms, window: int | None) -> Fit:
+def _fit(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    usable: Fraction | None,
+    step: Comparison,
+    terms: Terms,
+    window: int | None,
+) -> Fit:
+    host = hw.host_capacity_gb is not None and step.offloaded_bytes > hw.host_capacity_gb * GB
     if usable is None:
-        return Fit.UNKNOWN
+        return Fit.HOST if host else Fit.UNKNOWN
     if usable < model.total_bytes:
         return Fit.WEIGHTS
     if fits(model, usable, step.ctx_len, step.batch, terms=replace(terms, resident_tokens=step.ctx_len)):
         return Fit.RESIDENT
     if fits(model, usable, step.ctx_len, step.batch, step.depth, terms):
-        return Fit.OFFLOAD
+        return Fit.HOST if host else Fit.OFFLOAD
+    if fits(model, usable, step.ctx_len, step.batch, 0, terms):
+        return Fit.DEPTH
     if window is None:
         return Fit.NOTHING
     return Fit.WINDOW if terms.resident_tokens else Fit.WHOLE

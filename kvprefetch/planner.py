@@ -100,8 +100,8 @@ class Comparison:
 
     @property
     def hideable_share(self) -> float:
-        """min(1, sum c / sum t): share of the transfer that no schedule hides more than; 1 where nothing is fetched."""
-        return 1.0 if not any(self.transfer) else min(1.0, self.compute_ms / self.transfer_ms)
+        """min(1, engine / sum t): no schedule hides a larger share of the transfer; 1 where nothing is fetched."""
+        return 1.0 if not any(self.transfer) else min(1.0, self.engine_ms / self.transfer_ms)
 
     @property
     def lower_bound_ms(self) -> float:
@@ -262,6 +262,11 @@ class Steps:
     ondemand: np.ndarray
     prefetch: np.ndarray
     head: float
+
+    @property
+    def engine(self) -> np.ndarray:
+        """The steps with all KV on the GPU."""
+        return self.compute.sum(-1) + self.head
 
 
 def steps_at(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvprefetch.answers import reach_text
+from kvprefetch.answers import generated, target, throughput
 from kvprefetch.configs import GB
+from kvprefetch.formats import gigabytes, tokens
 from kvprefetch.metrics import Metrics
 from kvprefetch.planner import crossover_ctx, sweep_columns
-from kvprefetch.prose import tokens
 from kvprefetch.request import Request
 from kvprefetch.termtext import FIRST_ORDER_TEXT
-from kvprefetch.verdict import gigabytes, verdict
+from kvprefetch.verdict import verdict
 
 
 def answer(metrics: Metrics) -> str:
@@ -57,17 +57,16 @@ def plan_lines(request: Request) -> Iterator[str]:
     if plan.memory:
         yield f"memory     {gigabytes(plan.memory.usable)} after the reserve of {100 * plan.reserve:g} %"
         yield f"weights    {gigabytes(plan.memory.weights)}"
-        yield f"cache      {gigabytes(plan.memory.kv)}, and {gigabytes(plan.memory.state)} of recurrent state"
-        reach = plan.memory.resident_ctx
-        longest = "every context" if reach is None else f"{tokens(reach)} at most"
-        yield f"resident   {longest}; here batch {plan.memory.resident_batch} at most"
-    if plan.window is not None:
+        if plan.memory.state:
+            yield f"state      {gigabytes(plan.memory.state)}"
+        yield f"cache      {gigabytes(plan.memory.kv)}"
+        yield f"left       {gigabytes(plan.memory.left)}"
+    if plan.window:
         yield f"window     the newest {tokens(plan.window)} fit: {plan.filled.prefetch.total_ms:.2f} ms"
-    yield f"host       {step.offloaded_bytes / GB:.2f} GB of pinned memory"
-    kept = (f"{reach_text(each.ctx_len)} {each.policy} ({each.cap})" for each in outlook.reaches)
-    yield f"{outlook.target_ms:g} ms".ljust(11) + f"kept up to: {', '.join(kept)}"
-    for row in outlook.served:
-        yield f"rate       {row.tokens_per_s:.1f} tokens a second: {row.name}, {row.batch}"
+    yield f"host       {gigabytes(step.offloaded_bytes)} of pinned memory"
+    yield ""
+    yield target(outlook)
+    yield f"{throughput(plan, outlook)} {generated(plan, outlook)}"
     yield ""
     yield f"{'step ms':>10}  {'GPU GB':>8}  {'host GB':>8}  {'limit':<12}way"
     for way in plan.ways:

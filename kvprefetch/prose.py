@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from kvprefetch.configs import GB, Terms
 from kvprefetch.effects import Effects
+from kvprefetch.formats import change, megabytes, tokens
+from kvprefetch.layers import Layer
 from kvprefetch.planner import Comparison, Sweep
 
 FIGURES = {  # of a card, as a table names them
@@ -24,26 +26,6 @@ FIGURES = {  # of a card, as a table names them
     "copy_latency_us": "latency of a layer's copy (µs)",
     "layer_overhead_us": "overhead of a layer (µs)",
 }
-
-
-def tokens(count: int | None) -> str:
-    """ "1 token", "1306 tokens"; "never" where there is no such context."""
-    return "never" if count is None else f"{count} token" if count == 1 else f"{count} tokens"
-
-
-def grouped(number: int | float) -> str:
-    """A whole number with its digits in threes."""
-    return f"{number:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-
-
-def milliseconds(count: float) -> str:
-    """Milliseconds to four digits, or to whole ones where that is more."""
-    return f"{count:.2f}" if count < 100 else f"{count:.1f}" if count < 1000 else grouped(count)
-
-
-def megabytes(count: float) -> str:
-    """Bytes as MB, to the MB or to three digits."""
-    return f"{count / 1e6:.0f} MB" if count >= 100e6 else f"{count / 1e6:.3g} MB"
 
 
 def ahead(depth: int) -> str:
@@ -111,7 +93,7 @@ def scope(longest: Comparison, terms: Terms) -> str:
     sequences = "one sequence" if longest.batch == 1 else f"each of {longest.batch} sequences"
     carried = longest.offloaded_bytes / GB
     part = "whole KV" if longest.ondemand.resident_bytes == 0 else "offloaded KV"
-    reads = "streams the weights that the step uses once" + (", reads the cache," if terms.kv_read else "")
+    reads = "streams the weights that the step uses once" + (" and reads the cache" if terms.kv_read else "")
     return (
         f"One step decodes one token for {sequences}: the engine {reads}, the link carries every layer's {part} once "
         f"({carried:.2f} GB at {tokens(longest.ctx_len)}){_else(terms)}."
@@ -124,12 +106,14 @@ def _else(terms: Terms) -> str:
     return ", and nothing else takes time"
 
 
-def crossover(n_star: int | None, sweep: Sweep) -> str:
+def crossover(n_star: int | None, sweep: Sweep, layers: tuple[Layer, ...]) -> str:
     """Which of the swept contexts lie on which side of the crossover?"""
     pcie = sweep.bound == "pcie"
     share = "all" if pcie.all() else "none" if not pcie.any() else f"{pcie.sum()} of {pcie.size}"
     if n_star is None:
-        return "The link never takes as long as the engine: windows cap what it carries."
+        windows = all(layer.window for layer in layers if layer.kv_values)
+        why = "windows cap what it carries" if windows else "the engine's time grows faster than the link's"
+        return f"The link never takes as long as the engine: {why}."
     if n_star == 1:
         where = "at every context"
     else:
@@ -170,10 +154,8 @@ def first_order(effects: Effects) -> str:
         f"ms ({100 * (new.prefetch.total_ms / old.prefetch.total_ms - 1):+.1f} %)"
         for old, new in zip(first.steps, together.steps, strict=True)
     ]
-    return (
-        f"The refined terms together move the crossover from {tokens(first.crossover_ctx)} to "
-        f"{tokens(together.crossover_ctx)}, and {' and '.join(steps)}."
-    )
+    crossover = change(first.crossover_ctx, together.crossover_ctx)
+    return f"With the refined terms together the crossover {crossover}; they move {' and '.join(steps)}."
 
 
 def unstated_terms(names: tuple[str, ...], card_name: str) -> str:

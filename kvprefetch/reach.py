@@ -53,7 +53,7 @@ def reaches(
     buffers = [usable and largest_offloaded_ctx(model, usable, batch, ahead, terms) for ahead in (0, depth)]
     limit = model.max_position_embeddings
     return (
-        _capped("all KV on the GPU", by_target(lambda each: each.compute.sum(-1) + each.head), on_gpu, None, limit),
+        _capped("all KV on the GPU", by_target(lambda each: each.engine), on_gpu, None, limit),
         _capped("on demand", by_target(lambda each: each.ondemand), buffers[0], host, limit),
         _capped("prefetch", by_target(lambda each: each.prefetch), buffers[1], host, limit),
     )

@@ -25,26 +25,27 @@ MOST_GENERATED = 10**7  # tokens
 
 @dataclass(frozen=True)
 class Generation:
-    """A whole generation under one policy, in seconds."""
+    """A whole generation under one policy."""
 
     tokens: int  # of each sequence
     batch: int
-    total: float
-    first: float  # step
-    last: float  # step
+    total_s: float
+    first_s: float  # step
+    last_s: float  # step
 
     @property
     def tokens_per_s(self) -> float:
         """The average over all sequences and steps."""
-        return self.batch * self.tokens / self.total
+        return self.batch * self.tokens / self.total_s
 
 
 @dataclass(frozen=True)
 class Served:
     """How many tokens a second one way of serving decodes."""
 
-    name: str
+    way: str
     batch: int
+    is_largest: bool  # that fits
     step_ms: float
 
     @property
@@ -70,10 +71,9 @@ def served(
     offloaded = largest_offloaded_batch(model, usable, ctx_len, depth, terms, host)
 
     def rows(way: str, largest: int, latency: Callable[[Comparison], float]) -> Iterator[Served]:
-        named = {"the batch asked for": batch} if batch < largest else {}
-        named |= {"the largest batch": largest} if largest else {}
-        for name, each in named.items():
-            yield Served(f"{way}, {name}", each, latency(compare(model, hw, ctx_len, each, depth, terms)))
+        for each in sorted({min(batch, largest), largest} - {0}):
+            step = compare(model, hw, ctx_len, each, depth, terms)
+            yield Served(way, each, each == largest, latency(step))
 
     return (
         *rows("all KV on the GPU", resident, lambda step: step.engine_ms),
@@ -98,10 +98,12 @@ def generation(
     batch: int = 1,
     depth: int = 1,
     terms: Terms = FIRST_ORDER,
-) -> tuple[Generation, Generation]:
-    """On-demand and prefetch: `generated` steps, the first with `ctx_len` tokens cached. Raises InputError.
+) -> tuple[Generation, Generation, Generation]:
+    """With all KV on the GPU, on demand and with prefetch: `generated` steps, the first with `ctx_len` tokens cached.
 
     total = step(n0) + step(n0 + 1) + ... + step(n0 + g - 1)
+
+    Raises InputError where a context or their number is out of range.
     """
     generated = whole_number("generate", generated, MOST_GENERATED)
     last = whole_number("ctx_len", ctx_len, MOST_CTX - generated + 1) + generated - 1
@@ -114,6 +116,7 @@ def generation(
     def steps(contexts: np.ndarray, counted: Terms) -> Steps:
         return steps_at(model, hw, contexts, batch, depth, counted)
 
+    engine = summed(lambda n: steps(n, terms).engine)
     ondemand = summed(lambda n: steps(n, terms).ondemand)
     if terms.cross_token_overlap:  # a difference of two convex steps: of the stack twice, and of the stack once
         once = replace(terms, cross_token_overlap=False)
@@ -123,6 +126,7 @@ def generation(
         prefetch = summed(lambda n: steps(n, terms).prefetch)
     first, final = (compare(model, hw, n, batch, depth, terms) for n in (ctx_len, last))
     return (
+        Generation(generated, batch, engine, first.engine_ms / 1e3, final.engine_ms / 1e3),
         Generation(generated, batch, ondemand, first.ondemand.total_s, final.ondemand.total_s),
         Generation(generated, batch, prefetch, first.prefetch.total_s, final.prefetch.total_s),
     )

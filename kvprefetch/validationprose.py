@@ -5,25 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvprefetch.accuracy import WHERE, Accuracy, accuracies, accuracy, percent, signed
-from kvprefetch.configs import Terms
 from kvprefetch.diagnosis import one_buffers
 from kvprefetch.measured import Document, Kind, Way
+from kvprefetch.measurements import documents
+from kvprefetch.plan import Fit, Plan
 from kvprefetch.validation import Prediction, predictions
 
 PAGE = "../validation/report.html"  # from the folder of another report
 NAMES = {Way.LAW: "the law alone", Way.REFINED: "refined terms", Way.FIRST_ORDER: "first order"}
 
 
-def track_record(terms: Terms) -> str:
-    """How accurate a prediction in these terms has been, as Markdown, with a link to every row."""
-    way = Way.REFINED if terms.kv_read and terms.weight_efficiency < 1 else Way.FIRST_ORDER
-    name = NAMES[way] if way is Way.REFINED or not terms.kv_read else "first order (the card's file states no shares)"
-    parts = " and ".join(_missed(accuracy(predictions(), kind, way)) for kind in (Kind.ONDEMAND, Kind.ONE_AHEAD))
+def track_record(plan: Plan) -> str:
+    """How accurate a plan of this kind, in its terms, has been, as Markdown, with a link to every row."""
+    terms = plan.terms
+    shares = terms.weight_efficiency < 1 and terms.attention_efficiency < 1
+    way = Way.REFINED if terms.kv_read and shares else Way.FIRST_ORDER
+    name = (
+        NAMES[way] if way is Way.REFINED or not terms.kv_read else "first order (the card's file states no two shares)"
+    )
+    kinds = [Kind.RESIDENT] if plan.fit is Fit.RESIDENT else [Kind.ONDEMAND, Kind.ONE_AHEAD]
+    parts = " and ".join(_missed(accuracy(predictions(), kind, way)) for kind in kinds)
     return (
-        f"How accurate this kind of prediction has been: against published measurements, all of one card, {name} "
+        f"How accurate this kind of prediction has been: against published measurements, {_cards(documents())}, {name} "
         f"missed the step {parts}. [The validation]({PAGE}), which `make validation` builds, shows every row "
         "and what is missing from the model."
     )
+
+
+def _cards(papers: Sequence[Document]) -> str:
+    names = sorted({paper.card.config.name for paper in papers if paper.card})
+    return f"all of one card ({names[0]})" if len(names) == 1 else f"of {len(names)} cards"
 
 
 def question(made: Sequence[Prediction], papers: Sequence[Document]) -> str:
@@ -64,12 +75,10 @@ def comes_to(made: Sequence[Prediction], way: Way) -> str:
 def independence(papers: Sequence[Document]) -> str:
     """Whose rows are judged with what."""
     given = " and ".join(paper.slug for paper in papers if paper.gives)
-    cards = sorted({paper.card.config.name for paper in papers if paper.card})
-    which = f"of one card, {cards[0]}," if len(cards) == 1 else f"of {len(cards)} cards"
     return (
         f"No figure is fitted to rows that it is judged on. The card's file takes the two shares of its HBM rate from "
         f"{given}, so refined terms are judged on the other documents alone. All rows with a model and a card are "
-        f"{which} and by one author: this tests the model, not every card."
+        f"{_cards(papers).removeprefix('all ')}: this tests the model, not every card."
     )
 
 

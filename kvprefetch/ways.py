@@ -14,6 +14,7 @@ import numpy as np
 
 from kvprefetch.capacity import fits
 from kvprefetch.configs import GB, MICRO, HardwareProfile, ModelConfig, Terms
+from kvprefetch.formats import size
 from kvprefetch.layers import KV_BYTES, touched_experts
 from kvprefetch.planner import Comparison, compare
 from kvprefetch.roofline import head_time
@@ -53,7 +54,7 @@ def ways(
 
     `step` is what `terms` come to, and `window` the largest R that fits beside its buffers, None where none is known.
     """
-    at = _At(model, hw, usable, step, terms)
+    at = _Start(model, hw, usable, step, terms)
     found = (*_policies(at, window), *_smaller_caches(at), *_on_the_host(at), *_streamed_weights(at))
     host = float("inf") if hw.host_capacity_gb is None else hw.host_capacity_gb * GB
     found = (way for way in found if way.host_bytes <= host)
@@ -61,7 +62,7 @@ def ways(
 
 
 @dataclass(frozen=True)
-class _At:
+class _Start:
     """The pair, its memory, and the step as asked for: what every way starts from."""
 
     model: ModelConfig
@@ -96,7 +97,7 @@ class _At:
             yield Way(name, advice, other.prefetch.total_ms, other.batch, gpu, other.offloaded_bytes, limit, rests_on)
 
 
-def _policies(at: _At, window: int | None) -> Iterator[Way]:
+def _policies(at: _Start, window: int | None) -> Iterator[Way]:
     """The cache as it is: all on the GPU, or offloaded and fetched one way or another."""
     step, depth, terms = at.step, at.step.depth, at.terms
     if at.usable is not None:
@@ -110,7 +111,7 @@ def _policies(at: _At, window: int | None) -> Iterator[Way]:
     for ahead in sorted({1, 2, depth, min(depth + 1, MOST_DEPTH)}):
         layers = "one layer" if ahead == 1 else f"{ahead} layers"
         yield from at.prefetched(f"prefetch, {layers} ahead", f"look {layers} ahead", "copies run freely", terms, ahead)
-    if window is not None and terms.resident_tokens < window < step.ctx_len:
+    if window not in (None, 0, terms.resident_tokens) and window < step.ctx_len:
         newest = f"newest {window} token{'s' if window > 1 else ''}"
         yield from at.prefetched(
             f"prefetch, {newest} on the GPU",
@@ -137,7 +138,7 @@ def _policies(at: _At, window: int | None) -> Iterator[Way]:
         )
 
 
-def _smaller_caches(at: _At) -> Iterator[Way]:
+def _smaller_caches(at: _Start) -> Iterator[Way]:
     """The cache in fewer bits: on the GPU where it then fits, else offloaded."""
     for kv_dtype, bits in SMALLER_KV.items():
         if bits < int(8 * KV_BYTES[at.terms.kv_dtype]):  # blocks hold their scale beside the bits
@@ -151,7 +152,7 @@ def _smaller_caches(at: _At) -> Iterator[Way]:
                 yield from at.prefetched(f"prefetch, {bits}-bit cache", advice, rests_on, offloaded, at.step.depth)
 
 
-def _on_the_host(at: _At) -> Iterator[Way]:
+def _on_the_host(at: _Start) -> Iterator[Way]:
     """Attention where the cache lies; only where the file says how fast the host really reads."""
     hw = at.hw
     if hw.host_gb_s is None or hw.host_efficiency is None or (at.usable is not None and at.beside_kv > at.usable):
@@ -172,7 +173,7 @@ def _on_the_host(at: _At) -> Iterator[Way]:
     )
 
 
-def _streamed_weights(at: _At) -> Iterator[Way]:
+def _streamed_weights(at: _Start) -> Iterator[Way]:
     """All KV on the GPU, and the weights that then find no room fetched in each step."""
     layers, batch = at.model.layers, at.step.batch
     cache = at.model.kv_bytes(at.step.ctx_len, batch, at.terms.kv_dtype)
@@ -187,7 +188,7 @@ def _streamed_weights(at: _At) -> Iterator[Way]:
     engine = at.compare(at.resident, at.step.depth)
     head = head_time(at.model, at.hw, at.terms)
     compute = np.append(engine.compute, head)
-    touched = [layer.experts and touched_experts(layer, batch) / layer.experts or 1.0 for layer in layers]
+    touched = [touched_experts(layer, batch) / layer.experts if layer.experts else 1.0 for layer in layers]
     fetched = moved * touched
     transfer = fetched / (at.hw.pcie_gb_s * GB * at.terms.pcie_efficiency)
     transfer = np.append(transfer + (fetched > 0) * at.terms.copy_latency_us * MICRO, 0)
@@ -196,8 +197,8 @@ def _streamed_weights(at: _At) -> Iterator[Way]:
     else:
         total, rests_on = prefetch_step(compute, transfer, at.step.depth), "weights lie in pinned host memory"
     yield Way(
-        name=f"weights streamed, {moved.sum() / GB:.2f} GB of them on the host",
-        advice=f"stream {moved.sum() / GB:.2f} GB of weights instead of the cache",
+        name=f"weights streamed, {size(moved.sum())} of them on the host",
+        advice=f"stream {size(moved.sum())} of weights instead of the cache",
         total_ms=1e3 * float(total),
         batch=batch,
         gpu_bytes=float(at.usable),

@@ -213,7 +213,7 @@ def test_weights_and_cache_with_the_models_numbers(model, weights, cache):
 
 def test_a_link_that_is_never_the_bound():
     comparison = compare(WINDOWS_ALONE, FAST_LINK, 1024)
-    assert prose.tokens(None) == "never"
+    assert formats.tokens(None) == "never"
     assert "windows cap what the link carries" in derivation.summary(comparison, None)
     assert derivation.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith(
         "Here: never. Every cache is a window"
@@ -299,11 +299,11 @@ def test_question_inputs_scope_and_what_is_left_out():
 
 
 def test_digits_are_grouped_in_threes():
-    assert prose.grouped(6979321856) == "6\u202f979\u202f321\u202f856"
+    assert formats.grouped(6979321856) == "6\u202f979\u202f321\u202f856"
 
 
 def test_megabytes_to_three_digits():
-    assert [prose.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == ["0.0123 MB", "1.05 MB", "436 MB"]
+    assert [formats.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == ["0.0123 MB", "1.05 MB", "436 MB"]
 
 
 def test_the_words_for_the_bound():
@@ -312,7 +312,7 @@ def test_the_words_for_the_bound():
 
 
 def test_one_token_is_no_plural():
-    assert (prose.tokens(1), prose.tokens(2)) == ("1 token", "2 tokens")
+    assert (formats.tokens(1), formats.tokens(2)) == ("1 token", "2 tokens")
 
 
 def test_checks_that_hold_and_checks_that_fail():

@@ -284,7 +284,7 @@ RESIDENT, NOTHING, OFFLOAD = planned(ctx_len=8192), planned(ctx_len=10**7), plan
     ],
 )
 def test_how_much_of_the_cache_can_stay(plan, sentence):
-    assert verdict.how_much(plan) == sentence
+    assert holding.how_much(plan) == sentence
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_how_much_of_the_cache_can_stay(plan, sentence):
     ],
 )
 def test_up_to_which_context_the_cache_stays_and_with_which_window(plan, stays, window):
-    assert (verdict.stays(plan), verdict.window(plan)) == (stays, window)
+    assert (holding.stays(plan), holding.window(plan)) == (stays, window)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_up_to_which_context_the_cache_stays_and_with_which_window(plan, stays, 
     ],
 )
 def test_the_window_that_would_make_the_context_compute_bound(plan, sentence):
-    assert verdict.compute_bound_window(plan) == sentence
+    assert holding.compute_bound_window(plan) == sentence
 
 
 READING = (
@@ -347,7 +347,7 @@ READING = (
     ],
 )
 def test_how_to_read_the_table_of_windows(plan, shift):
-    assert verdict.windows_reading(plan, LLAMA3_8B, A100_PCIE) == READING + shift
+    assert holding.windows_reading(plan, LLAMA3_8B, A100_PCIE) == READING + shift
 
 
 @pytest.mark.parametrize(
@@ -360,4 +360,4 @@ def test_how_to_read_the_table_of_windows(plan, shift):
     ],
 )
 def test_how_much_host_memory_it_takes(host_gb, sentence):
-    assert verdict.host_memory(planned(hw=replace(A100_PCIE, host_capacity_gb=host_gb))) == sentence
+    assert holding.host_memory(planned(hw=replace(A100_PCIE, host_capacity_gb=host_gb))) == sentence
