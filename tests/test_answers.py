@@ -8,7 +8,7 @@ from stacks import INTERLEAVED_62, WINDOWS_ALONE
 from kvprefetch import A100_PCIE, LLAMA2_13B, LLAMA3_8B, RTX4090, HardwareProfile, answers, crossover_ctx
 from kvprefetch.configs import Terms
 from kvprefetch.outlook import make_outlook
-from kvprefetch.plan import make_plan
+from kvprefetch.plan import Fit, make_plan
 
 NO_CAPACITY = replace(A100_PCIE, hbm_capacity_gb=None)
 NO_LIMIT = replace(LLAMA3_8B, max_position_embeddings=None)
@@ -26,6 +26,11 @@ def made(model, hw, ctx_len, target_ms=50, generate=512, **of_plan):
 @pytest.mark.parametrize(("ctx_len", "text"), [(None, "any"), (0, "none"), (1, "1"), (131_072, "131072")])
 def test_the_longest_context_in_a_table(ctx_len, text):
     assert answers.reach_text(ctx_len) == text
+
+
+@pytest.mark.parametrize(("crossover", "text"), [(None, "never"), (1, "1"), (131_072, "131072")])
+def test_a_crossover_in_a_table(crossover, text):
+    assert answers.crossover_text(crossover) == text
 
 
 @pytest.mark.parametrize(
@@ -139,54 +144,88 @@ def test_how_much_of_the_cache_a_step_can_hide(model, hw, ctx_len, terms, sizes)
             A100_PCIE,
             8192,
             Terms(),
-            "Most tokens a second: 8326.2, with batch 57 (all KV on the GPU). Offloaded, no batch decodes more than "
-            "23.28 tokens a second: the link carries no more.",
+            "With the cache as it is, most tokens a second are 8326: batch 57, all KV on the GPU. Offloaded, the link "
+            "lets no batch decode more than 23.28.",
         ),
         (
             LLAMA3_8B,
             A100_PCIE,
             500_000,
             Terms(),
-            "Most tokens a second: 0.4, with batch 14 (prefetch). Offloaded, no batch decodes more than 0.38 tokens a "
-            "second: the link carries no more.",
+            "With the cache as it is, most tokens a second are 0.3815: batch 14, prefetch. Offloaded, the link lets no "
+            "batch decode more than 0.3815.",
         ),
         (
             LLAMA3_8B,
             A100_PCIE,
             8192,
             Terms(resident_tokens=8192),
-            "Most tokens a second: 8326.2, with batch 57 (all KV on the GPU).",
+            "With the cache as it is, most tokens a second are 8326: batch 57, all KV on the GPU.",
         ),
-        (LLAMA2_13B, RTX4090, 512, Terms(), "No batch is known to fit, so there is no rate to state."),
-        (LLAMA3_8B, NO_CAPACITY, 512, Terms(), "No batch is known to fit, so there is no rate to state."),
+        (LLAMA2_13B, RTX4090, 512, Terms(), "No batch fits."),
+        (LLAMA3_8B, replace(A100_PCIE, host_capacity_gb=64), 500_000, Terms(), "No batch fits."),
+        (LLAMA3_8B, NO_CAPACITY, 512, Terms(), "Which batches fit is not known."),
+        (LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=64), 512, Terms(), "Which batches fit is not known."),
     ],
 )
 def test_which_batch_decodes_most_tokens_a_second(model, hw, ctx_len, terms, sentence):
-    assert answers.throughput(made(model, hw, ctx_len, terms=terms)[1]) == sentence
+    assert answers.throughput(*made(model, hw, ctx_len, terms=terms)) == sentence
+
+
+def test_which_batches_fit_a_card_of_unknown_capacity_is_not_known_where_the_host_does_not_hold_the_one_asked_for():
+    plan, outlook = made(LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=64), 8192, batch=60)
+    assert plan.fit is Fit.HOST  # 59 sequences would fit it
+    assert answers.throughput(plan, outlook) == "Which batches fit is not known."
 
 
 @pytest.mark.parametrize(
-    ("ctx_len", "generate", "batch", "sentence"),
+    ("model", "hw", "ctx_len", "generate", "of_plan", "sentence"),
     [
         (
-            8192,
-            512,
-            1,
-            "To generate 512 tokens from 8192 tokens on, offloaded, takes 22.79 s with prefetch and 26.18 s on demand. "
-            "The first step takes 43.16 ms, the last 45.84 ms with prefetch, 22.47 tokens a second on average.",
+            *(LLAMA3_8B, A100_PCIE, 8192, 512, {}),
+            "To generate 512 tokens from 8192 tokens on takes 3.51 s (steps of 6.85 to 6.85 ms, 146.1 tokens a second) "
+            "with all KV on the GPU; offloaded, 22.79 s (steps of 43.16 to 45.84 ms, 22.47 tokens a second) with "
+            "prefetch, and 26.18 s on demand.",
         ),
         (
-            500_000,
-            1,
-            2,
-            "To generate 1 token from 500000 tokens on, offloaded, takes 5.24 s with prefetch and 5.25 s on demand. "
-            "The first step takes 5\u202f243 ms, the last 5\u202f243 ms with prefetch, 0.38 tokens a second on "
-            "average.",
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, {"batch": 2}),
+            "To generate 1 token from 500000 tokens on takes 5.24 s (steps of 5243.1 to 5243.1 ms, 0.3815 tokens a "
+            "second) with prefetch, and 5.25 s on demand.",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, 512, {}),
+            "To generate 512 tokens from 8192 tokens on takes 22.79 s (steps of 43.16 to 45.84 ms, 22.47 tokens a "
+            "second) with prefetch, and 26.18 s on demand.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, 512, {"terms": Terms(resident_tokens=10**4, kv_read=True)}),
+            "To generate 512 tokens from 8192 tokens on takes 3.78 s (steps of 7.37 to 7.41 ms, 135.3 tokens a second) "
+            "with all KV on the GPU.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 512, {"terms": Terms(resident_tokens=10**6)}),
+            "To generate 512 tokens from 500000 tokens on would take, were there room, 3.51 s (steps of 6.85 to 6.85 "
+            "ms, 146.1 tokens a second) with all KV on the GPU.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**7, 512, {}),
+            "To generate 512 tokens from 10000000 tokens on would take, were there room, 26844.34 s (steps of "
+            "52\u202f429 to 52\u202f432 ms, 0.01907 tokens a second) with prefetch, and 26847.74 s on demand.",
+        ),
+        (
+            *(LLAMA3_8B, replace(A100_PCIE, host_capacity_gb=64), 500_000, 512, {}),
+            "To generate 512 tokens from 500000 tokens on would take, were there room, 1342.97 s (steps of 2621.7 to "
+            "2624.3 ms, 0.3812 tokens a second) with prefetch, and 1346.37 s on demand.",
+        ),
+        (
+            *(LLAMA2_13B, RTX4090, 4096, 512, {"depth": 3}),
+            "To generate 512 tokens from 4096 tokens on would take, were there room, 73.33 s (steps of 134.85 to "
+            "151.59 ms, 6.982 tokens a second) with prefetch, and 85.90 s on demand.",
         ),
     ],
 )
-def test_what_a_generation_takes(ctx_len, generate, batch, sentence):
-    assert answers.generated(*made(LLAMA3_8B, A100_PCIE, ctx_len, generate=generate, batch=batch)) == sentence
+def test_what_a_generation_takes(model, hw, ctx_len, generate, of_plan, sentence):
+    assert answers.generated(*made(model, hw, ctx_len, generate=generate, **of_plan)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -195,16 +234,15 @@ def test_what_a_generation_takes(ctx_len, generate, batch, sentence):
         (
             LLAMA3_8B,
             8192,
-            "From 1306 tokens and 43.16 ms: an HBM rate 20 % lower or higher makes the crossover 1633 tokens or 1089 "
-            "tokens, and the step 43.22 or 43.13 ms; a link rate 20 % lower or higher makes the crossover 1045 tokens "
-            "or 1567 tokens, and the step 53.90 or 36.01 ms.",
+            "Now a crossover of 1306 tokens and a step of 43.16 ms; with an HBM rate 20 % lower or higher, 1633 tokens "
+            "or 1089 tokens and 43.22 or 43.13 ms; with a link rate 20 % lower or higher, 1045 tokens or 1567 tokens "
+            "and 53.90 or 36.01 ms.",
         ),
         (
             WINDOWS_ALONE,
             512,
-            "From never and 0.51 ms: an HBM rate 20 % lower or higher makes the crossover never or never, and the step "
-            "0.63 or 0.42 ms; a link rate 20 % lower or higher makes the crossover never or never, and the step 0.51 "
-            "or 0.50 ms.",
+            "Now no crossover and a step of 0.51 ms; with an HBM rate 20 % lower or higher, none or none and 0.63 or "
+            "0.42 ms; with a link rate 20 % lower or higher, none or none and 0.51 or 0.50 ms.",
         ),
     ],
 )
@@ -224,37 +262,49 @@ def test_where_the_maps_lines_come_from():
 
 
 @pytest.mark.parametrize(
-    ("model", "hw", "ctx_len", "sentence"),
+    ("model", "hw", "ctx_len", "terms", "sentence"),
     [
         (
-            LLAMA3_8B,
-            A100_PCIE,
-            8192,
-            "At 8192 tokens nothing beats keeping the cache where it is: all KV on the GPU, 6.85 ms a step.",
+            *(LLAMA3_8B, A100_PCIE, 8192, Terms()),
+            "At 8192 tokens nothing beats keeping the cache as it is: all KV on the GPU, 6.85 ms a step.",
         ),
         (
-            LLAMA3_8B,
-            A100_PCIE,
-            500_000,
+            *(LLAMA3_8B, A100_PCIE, 8192, Terms(kv_read=True)),
+            "At 8192 tokens the fastest way that fits is: 4-bit cache on the GPU, 6.99 ms a step.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, Terms(kv_read=True, kv_dtype="q4_0")),
+            "At 8192 tokens nothing beats keeping the cache as it is: all KV on the GPU, 6.99 ms a step.",
+        ),
+        (  # a smaller cache is faster, but not to the hundredth
+            *(LLAMA3_8B, A100_PCIE, 1, Terms(kv_read=True)),
+            "At 1 token the fastest way that fits is: all KV on the GPU, 6.85 ms a step.",
+        ),
+        (
+            *(LLAMA3_8B, NO_CAPACITY, 8192, Terms()),
+            "At 8192 tokens the fastest way looked at is: prefetch, 4-bit cache, 12.29 ms a step; what fits is not "
+            "known.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, Terms()),
             "At 500000 tokens the fastest way that fits is: 8-bit cache on the GPU, 6.85 ms a step.",
         ),
         (
-            LLAMA2_13B,
-            RTX4090,
-            4096,
-            "At 4096 tokens the fastest way that fits is: weights streamed, 6.53 GB of them on the host, 261.8 ms a "
+            *(LLAMA2_13B, RTX4090, 4096, Terms()),
+            "At 4096 tokens the fastest way that fits is: weights streamed, 6.53 GB of them on the host, 261.78 ms a "
             "step.",
         ),
-        (LLAMA3_8B, A100_PCIE, 10**8, "At 100000000 tokens no way to serve a step fits."),
+        (LLAMA3_8B, A100_PCIE, 10**8, Terms(), "At 100000000 tokens no way to serve a step fits."),
     ],
 )
-def test_which_way_is_fastest(model, hw, ctx_len, sentence):
-    assert answers.ranking(make_plan(model, hw, ctx_len)) == sentence
+def test_which_way_is_fastest(model, hw, ctx_len, terms, sentence):
+    assert answers.ranking(make_plan(model, hw, ctx_len, terms=terms)) == sentence
 
 
 NOT_KNOWN = "What fits is not known, so keeping all KV on the GPU and streaming weights are left out."
 ALL_FITS = "All of it fits, so streaming weights is left out."
 NOT_ALL_FITS = "Ways that do not fit on the GPU, such as keeping all KV there, are left out."
+NOR_ON_THE_HOST = "Ways that do not fit on the GPU or in the host's memory, such as keeping all KV there, are left out."
 NO_WINDOW = "No layer has a window that could stay on the GPU alone."
 NO_HOST = (
     "Attention on the host is left out: the card's file does not say how fast the host reads its memory, and what "
@@ -268,6 +318,10 @@ NO_HOST = (
         (LLAMA3_8B, A100_PCIE, 8192, (ALL_FITS, NO_WINDOW, NO_HOST)),
         (LLAMA3_8B, A100_PCIE, 500_000, (NOT_ALL_FITS, NO_WINDOW, NO_HOST)),
         (LLAMA2_13B, RTX4090, 512, (NOT_ALL_FITS, NO_WINDOW, NO_HOST)),
+        (LLAMA3_8B, replace(A100_PCIE, host_capacity_gb=66), 500_000, (NOR_ON_THE_HOST, NO_WINDOW, NO_HOST)),
+        (LLAMA3_8B, replace(A100_PCIE, host_capacity_gb=64), 500_000, (NOR_ON_THE_HOST, NO_WINDOW, NO_HOST)),
+        (LLAMA3_8B, replace(A100_PCIE, host_capacity_gb=64), 8192, (ALL_FITS, NO_WINDOW, NO_HOST)),
+        (LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=64), 8192, (NOT_KNOWN, NO_WINDOW, NO_HOST)),
         (LLAMA3_8B, NO_CAPACITY, 8192, (NOT_KNOWN, NO_WINDOW, NO_HOST)),
         (LLAMA3_8B, replace(A100_PCIE, host_gb_s=40), 8192, (ALL_FITS, NO_WINDOW, NO_HOST)),
         (LLAMA3_8B, replace(A100_PCIE, host_efficiency=0.25), 8192, (ALL_FITS, NO_WINDOW, NO_HOST)),
@@ -277,3 +331,11 @@ NO_HOST = (
 )
 def test_which_ways_are_left_out(model, hw, ctx_len, sentences):
     assert answers.left_out(make_plan(model, hw, ctx_len), model, hw) == " ".join(sentences)
+
+
+def test_what_fits_a_card_of_unknown_capacity_is_not_known_where_the_host_is_too_small():
+    hw = replace(NO_CAPACITY, host_capacity_gb=1)
+    plan = make_plan(LLAMA3_8B, hw, 8192)
+    assert plan.fit is Fit.HOST
+    assert answers.left_out(plan, LLAMA3_8B, hw).startswith("What fits")
+    assert "that fits" not in answers.ranking(plan)

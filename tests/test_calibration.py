@@ -118,6 +118,19 @@ def test_tokens_a_second_and_counted_bytes_say_the_same_as_milliseconds(task):
     assert values(calibrate(task(rows=counted))) == pytest.approx(values(calibrate(task(rows=plain))), rel=1e-6)
 
 
+def test_attention_reads_the_cache_once_however_many_bytes_cross_the_link(task):
+    """Whole pages cross, and some of them twice: the link carries three times the cache, and the engine reads it."""
+    paged = rows()
+    for row in paged:
+        if row["policy"] == "on-demand":
+            cache = MODEL.kv_bytes(row["ctx_len"])
+            row["moved_bytes"] = 3 * cache
+            row["step_ms"] += 2 * cache / (CARD.pcie_gb_s * 1e6 * PLANTED["pcie_efficiency"])
+    found = calibrate(task(rows=paged))
+    assert values(found) == pytest.approx(PLANTED, rel=1e-4)
+    assert max(map(abs, found.residuals_pct)) < 1e-4
+
+
 def test_the_size_of_the_weights_file_replaces_that_of_the_model(task):
     gb = (sum(layer.weight_bytes for layer in MODEL.layers) + MODEL.head_bytes) / 1e9
     halved = calibrate(task(rows=rows(), weights_gb=gb / 2))

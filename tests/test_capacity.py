@@ -10,6 +10,7 @@ from kvprefetch import A100_PCIE, LLAMA2_13B, LLAMA3_8B, RTX4090, HardwareProfil
 from kvprefetch.capacity import (
     fits,
     free_bytes,
+    largest_depth,
     largest_offloaded_ctx,
     largest_resident_batch,
     largest_resident_ctx,
@@ -112,6 +113,25 @@ def test_the_largest_window_is_what_a_scan_finds(model, ctx_len, batch, depth, t
     assert largest_window(model, usable, ctx_len, batch, depth, terms) == max(scanned, default=None)
 
 
+@given(stacks, ctx_lens, batches, depths, terms, st.integers(0, 7), beside)
+def test_the_largest_depth_is_what_a_scan_finds(model, ctx_len, batch, most, terms, depth, beside):
+    """Depth 0 is on-demand, whose one buffer every look-ahead has too."""
+    usable = bytes_on_gpu(model, ctx_len, batch, depth, terms) + beside
+    scanned = [d for d in range(most + 1) if bytes_on_gpu(model, ctx_len, batch, d, terms) <= usable]
+    assert largest_depth(model, usable, ctx_len, batch, most, terms) == max(scanned, default=None)
+
+
+@given(stacks, ctx_lens, batches, depths, terms, ctx_lens, beside)
+def test_where_a_part_of_the_cache_fits_beside_buffers_on_demand_fits_too(
+    model, ctx_len, batch, depth, terms, window, beside
+):
+    """So a plan without a resident window that fits no depth fits with no window either."""
+    terms = replace(terms, resident_tokens=0)
+    usable = bytes_on_gpu(model, ctx_len, batch, depth, replace(terms, resident_tokens=min(window, ctx_len))) + beside
+    if largest_window(model, usable, ctx_len, batch, depth, terms) is not None:
+        assert fits(model, usable, ctx_len, batch, 0, terms)
+
+
 def test_the_windows_that_fit_need_not_be_one_range():
     """With R = 0 two buffers of 20·1000 B fill 40 000 B; more fits again once the small windows are full."""
     small, fat, full = (Layer("any", 1, 0.5, values, window) for values, window in ((10, 10), (1000, 20), (10, None)))
@@ -160,6 +180,11 @@ def test_a_tie_fits_and_one_byte_less_does_not():
     assert largest_offloaded_ctx(LLAMA3_8B, blocks - 1) == 999
     assert fits(LLAMA3_8B, blocks, 1000)
     assert not fits(LLAMA3_8B, blocks, 1000, depth=2)
+    assert [largest_depth(LLAMA3_8B, blocks, 1000, 1, most) for most in (0, 1, 5)] == [0, 1, 1]
+    assert largest_depth(LLAMA3_8B, blocks - 1, 1000, 1, 5) == 0
+    one = Fraction(weights + 1000 * a_token // 32)
+    assert [largest_depth(LLAMA3_8B, usable, 1000, 1, 5) for usable in (one, one - 1)] == [0, None]
+    assert largest_depth(LLAMA3_8B, tie, 1000, 1, 10_000) == 10_000  # no more than 32 buffers
 
 
 def test_known_pairs():

@@ -50,7 +50,7 @@ LAST = [("overlap across tokens", Terms(cross_token_overlap=True)), ("8-bit cach
                 *NEUTRAL,
                 ("HBM rate reached reading weights: 0.82", Terms(weight_efficiency=0.82)),
                 (
-                    "HBM rate reached by attention, with its reads: 0.39",
+                    "HBM rate reached by attention: 0.39, its reads counted",
                     Terms(kv_read=True, attention_efficiency=0.39),
                 ),
                 ("PCIe rate reached: 0.9", Terms(pcie_efficiency=0.9)),
@@ -76,6 +76,25 @@ def test_each_term_of_the_pair_alone_and_together(model, hw, alone, together):
         assert effect.crossover_ctx == crossover_ctx(model, hw, 2, terms)
     assert (found.first, found.refined, found.overlapped) == (found.rows[0], found.rows[-2], found.rows[-1])
     assert found.alone == found.rows[1:-2]
+
+
+@pytest.mark.parametrize(
+    ("model", "resident_tokens", "names"),
+    [
+        (LLAMA3_8B, 0, []),
+        (LLAMA3_8B, 1, ["newest 1 token on the GPU"]),
+        (INTERLEAVED_24, 500, ["newest 500 tokens on the GPU", "windows kept on the GPU"]),
+    ],
+)
+def test_a_resident_window_has_a_row_of_its_own(model, resident_tokens, names):
+    found = effects(model, A100_PCIE, [512, 4096], batch=2, depth=3, resident_tokens=resident_tokens)
+    assert [each.name for each in found.alone][2:-2] == names
+    for each in found.alone[2:3] if resident_tokens else ():
+        kept = Terms(resident_tokens=resident_tokens)
+        assert each.steps == tuple(compare(model, A100_PCIE, n, batch=2, depth=3, terms=kept) for n in (512, 4096))
+        assert each.crossover_ctx == crossover_ctx(model, A100_PCIE, 2, kept)
+    without = effects(model, A100_PCIE, [512, 4096], batch=2, depth=3)
+    assert [each for each in found.rows if not each.name.startswith("newest")] == list(without.rows)
 
 
 def test_refined_takes_from_the_card_what_it_states():

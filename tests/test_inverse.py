@@ -16,6 +16,7 @@ from kvprefetch.roofline import layer_times, offloaded_bytes
 from kvprefetch.schedule import timeline
 
 WEIGHTS = 32 * 436_207_616  # B that Llama-3-8B's layers read in a step
+HEAD = 2 * 128_256 * 4096  # B of its LM head
 A_TOKEN = 131_072  # B of KV in all of them
 ROUNDING = 1e-12  # of a step
 
@@ -253,10 +254,24 @@ def test_the_largest_batch_is_still_looked_at():
         (Terms(copy_latency_us=100), WEIGHTS * 25 / 2039 / (1 + 32 * 100e-6 * 25e9 / (512 * A_TOKEN))),
         (Terms(copy_latency_us=100, resident_tokens=512), WEIGHTS * 25 / 2039),  # no copy, no latency
         (Terms(kv_read=True), (WEIGHTS + 512 * A_TOKEN) * 25 / 2039),
+        (Terms(lm_head=True), (WEIGHTS + HEAD) * 25 / 2039),
+        (Terms(lm_head=True, weight_efficiency=0.5, pcie_efficiency=0.8), (WEIGHTS + HEAD) * 40 / 2039),
+        (
+            Terms(lm_head=True, copy_latency_us=100),
+            (WEIGHTS + HEAD) * 25 / 2039 / (1 + 32 * 100e-6 * 25e9 / (512 * A_TOKEN)),
+        ),
     ],
 )
 def test_the_bytes_that_a_step_can_hide_by_hand(terms, hidden):
     assert hideable_bytes(LLAMA3_8B, A100_PCIE, 512, terms=terms) == pytest.approx(hidden)
+
+
+@given(stacks, cards, contexts, batches, depths, terms, st.booleans())
+def test_the_bytes_that_a_step_can_hide_are_its_hideable_share_of_what_is_carried(model, hw, n, b, depth, terms, head):
+    terms = replace(terms, lm_head=head)
+    step = compare(model, hw, n, b, depth, terms)
+    carried = min(step.offloaded_bytes, hideable_bytes(model, hw, n, b, terms))
+    assert carried == pytest.approx(step.hideable_share * step.offloaded_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kvprefetch.catalog import HARDWARE, MODELS, find
-from kvprefetch.metrics import as_json, measure
+from kvprefetch.metrics import as_json, measure, planned
 from kvprefetch.request import Request
 
 PAIR = ("--model", "llama3-8b", "--hw", "a100")
@@ -44,6 +44,74 @@ def test_sweep_json_is_what_a_report_publishes(kvprefetch):
     request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 1024), batch=4, depth=2)
     assert done.stdout == as_json(measure(request))
     assert json.loads(done.stdout)["batch"] == 4
+
+
+def test_plan_prints_verdict_memory_answers_and_ways(kvprefetch):
+    done = kvprefetch("plan", *PAIR, "--ctx", "500000", "--generate", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "The cache must be offloaded. At 500000 tokens, it takes 65.54 GB and the weights leave 61.25 GB of the "
+        "77.31 GB that A100-80GB PCIe (Gen4 x16) offers after a reserve of 10 %; up to 467300 tokens it stays.\n"
+        "A step takes 2628.29 ms on demand and 2621.65 ms, 0.3 % less, with prefetch one layer ahead; with all "
+        "KV on the GPU it would take 6.85 ms.\n"
+        "The link is the limit: computing can hide 0.26 % of what crosses it. It would help most to store the "
+        "cache in 8 bits, all of which stays on the GPU (6.85 ms, 2614.81 less), then to stream 4.57 GB of "
+        "weights instead of the cache (183.08 ms, 2438.57 less), then to keep the newest 465120 tokens of every "
+        "layer on the GPU (183.09 ms, 2438.57 less).\n"
+        "\n"
+        "model      Llama-3-8B\n"
+        "hardware   A100-80GB PCIe (Gen4 x16)\n"
+        "context    500000 tokens, batch 1, depth 1, terms first-order\n"
+        "memory     77.31 GB after the reserve of 10 %\n"
+        "weights    16.06 GB\n"
+        "cache      65.54 GB\n"
+        "left       -4.29 GB\n"
+        "window     the newest 465120 tokens fit: 183.09 ms\n"
+        "host       65.54 GB of pinned memory\n"
+        "\n"
+        "A step of at most 50 ms is kept up to 8192 tokens with all KV on the GPU (stopped by the model's own "
+        "limit), up to 8192 tokens on demand (stopped by the model's own limit), and up to 8192 tokens with "
+        "prefetch (stopped by the model's own limit).\n"
+        "With the cache as it is, most tokens a second are 0.3815: batch 14, prefetch. Offloaded, the link lets "
+        "no batch decode more than 0.3815. To generate 1 token from 500000 tokens on takes 2.62 s (steps of "
+        "2621.7 to 2621.7 ms, 0.3814 tokens a second) with prefetch, and 2.63 s on demand.\n"
+        "\n"
+        "   step ms    GPU GB   host GB  limit       way\n"
+        "      6.85     48.83      0.00  engine      8-bit cache on the GPU\n"
+        "      6.85     34.49      0.00  engine      4-bit cache on the GPU\n"
+        "    183.08     77.31      4.57  link        weights streamed, 4.57 GB of them on the host\n"
+        "    183.09     77.31      4.57  link        prefetch, newest 465120 tokens on the GPU\n"
+        "   2621.44     20.16     65.54  link        prefetch, overlapping the next token\n"
+        "   2621.65     20.16     65.54  link        prefetch, one layer ahead\n"
+        "   2621.65     22.20     65.54  link        prefetch, 2 layers ahead\n"
+        "   2628.29     18.11     65.54  link        on demand\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown", "not_shown"),
+    [
+        (("--model", "llama3-8b", "--hw", "a100"), ("left ", "window "), ("state ",)),
+        (("--model", "qwen3-next-80b-a3b", "--hw", "b200"), ("state      ", "left "), ()),
+        (("--model", "llama3-8b", "--hw", "a100", "--ctx", "20000000"), ("left       -",), ("window ",)),
+    ],
+)
+def test_a_plan_has_lines_for_what_there_is(kvprefetch, arguments, shown, not_shown):
+    lines = kvprefetch("plan", *arguments).stdout.splitlines()
+    for start in shown:
+        assert sum(line.startswith(start) for line in lines) == 1, start
+    assert not any(line.startswith(start) for line in lines for start in not_shown)
+
+
+def test_plan_json_is_the_plan_and_the_outlook_that_a_report_publishes(kvprefetch):
+    options = ("--ctx", "9000", "--depth", "2", "--target-ms", "40", "--generate", "9")
+    done = kvprefetch("plan", *PAIR, *options, "--json")
+    pair = find(MODELS, "llama3-8b"), find(HARDWARE, "a100")
+    request = Request(*pair, ctx_len=9000, depth=2, target_ms=40.0, generate=9)
+    assert done.stdout == as_json(planned(request))
+    read = json.loads(done.stdout)
+    assert list(read) == ["plan", "outlook"]
+    assert (read["plan"]["ctx_len"], read["outlook"]["target_ms"]) == (9000, 40)
 
 
 def test_crossover_prints_the_number_alone(kvprefetch):
@@ -154,6 +222,11 @@ BAD = [
     (("model",), "the following arguments are required: NAME"),
     (("sweep",), "the following arguments are required: --model, --hw"),
     (("sweep", *PAIR, "--batches", "1"), "unrecognized arguments: --batches 1"),
+    (("sweep", *PAIR, "--target-ms", "50"), "unrecognized arguments: --target-ms 50"),
+    (("sweep", *PAIR, "--generate", "9"), "unrecognized arguments: --generate 9"),
+    (("crossover", *PAIR, "--target-ms", "50"), "unrecognized arguments: --target-ms 50"),
+    (("crossover", *PAIR, "--generate", "9"), "unrecognized arguments: --generate 9"),
+    (("crossover", *PAIR, "--contexts", "512"), "unrecognized arguments: --contexts 512"),
     (("sweep", *PAIR, "x\ny"), r"unrecognized arguments: x\\ny"),
     (("sweep", *PAIR, "--foo\u202ebar"), r"unrecognized arguments: --foo\\u202ebar"),
     (("swep", *PAIR), "invalid choice: 'swep'"),

@@ -41,16 +41,17 @@ SMALL = Layer("full", 10**6, 2e6, kv_values=64)
 def test_an_outlook_holds_what_its_plan_comes_to(model, hw, ctx_len, batch, depth, terms, reserve):
     plan = make_plan(model, hw, ctx_len, batch=batch, depth=depth, terms=terms, reserve=reserve)
     usable = usable_bytes(hw, reserve)
-    ondemand, prefetch = generation(model, hw, ctx_len, 300, batch, depth, terms)
+    resident, ondemand, prefetch = generation(model, hw, ctx_len, 300, batch, depth, terms)
     expected = Outlook(
         target_ms=40,
         reaches=reaches(model, hw, 40, usable, batch, depth, terms),
-        balancing_pcie=balancing_pcie(model, hw, ctx_len, batch, terms),
-        stall_free_pcie=stall_free_pcie(model, hw, ctx_len, batch, depth, terms),
+        balancing_pcie_gb_s=balancing_pcie(model, hw, ctx_len, batch, terms),
+        stall_free_pcie_gb_s=stall_free_pcie(model, hw, ctx_len, batch, depth, terms),
         pcie_bound_batch=pcie_bound_batch(model, hw, ctx_len, terms),
         hideable_bytes=hideable_bytes(model, hw, ctx_len, batch, terms),
         served=() if usable is None else served(model, hw, usable, ctx_len, batch, depth, terms),
-        link_ceiling=link_ceiling(model, hw, ctx_len, terms),
+        link_ceiling_tokens_per_s=link_ceiling(model, hw, ctx_len, terms),
+        resident_generation=resident,
         ondemand_generation=ondemand,
         prefetch_generation=prefetch,
         swings=swings(model, hw, ctx_len, batch, depth, terms),
@@ -75,8 +76,14 @@ def test_every_pair_has_an_outlook(model, hw):
     request = Request(find(MODELS, model), find(HARDWARE, hw))
     outlook = request.outlook
     assert outlook.target_ms == 50
-    assert outlook.prefetch_generation.total <= outlook.ondemand_generation.total * (1 + 1e-9)
-    assert outlook.prefetch_generation.tokens == 512
+    resident, ondemand, prefetched = (
+        outlook.resident_generation,
+        outlook.ondemand_generation,
+        outlook.prefetch_generation,
+    )
+    assert prefetched.total_s <= ondemand.total_s * (1 + 1e-9)
+    assert resident.total_s <= prefetched.total_s * (1 + 1e-9)
+    assert resident.tokens == ondemand.tokens == prefetched.tokens == 512
     on_gpu, on_demand, prefetch = (each.by_target for each in outlook.reaches)
     assert on_demand is None or prefetch is None or on_demand <= prefetch
     assert prefetch is None or on_gpu is None or prefetch <= on_gpu

@@ -17,6 +17,8 @@ NO_LIMIT = replace(LLAMA3_8B, max_position_embeddings=None)
 FREE = 77_310_000_000 - 2 * 8_029_995_008  # B that Llama-3-8B leaves of an A100 less a tenth
 A_TOKEN, A_BLOCK_TOKEN = 131_072, 4096  # B of all layers, of one
 STAYS = FREE // A_TOKEN  # 467 300 tokens
+ONE_BUFFER = (FREE - A_BLOCK_TOKEN * 500_000) // (A_TOKEN - A_BLOCK_TOKEN)  # R beside on-demand's buffer at 500 000
+HOST = replace(A100_PCIE, host_capacity_gb=65.536)  # just what 500 000 tokens take
 
 
 def limited(model, tokens):
@@ -55,11 +57,18 @@ def test_the_planners_context(model, hw, batch, kv_dtype, planned):
         (LLAMA3_8B, A100_PCIE, STAYS + 1, 1, FIRST_ORDER, Fit.OFFLOAD, STAYS),
         (LLAMA3_8B, A100_PCIE, 500_000, 1, FIRST_ORDER, Fit.OFFLOAD, (FREE - 8192 * 500_000) // (A_TOKEN - 8192)),
         (LLAMA3_8B, A100_PCIE, 500_000, 3, FIRST_ORDER, Fit.OFFLOAD, (FREE - 16_384 * 500_000) // (A_TOKEN - 16_384)),
-        (LLAMA3_8B, A100_PCIE, 500_000, 40, FIRST_ORDER, Fit.NOTHING, None),  # 32 blocks hold everything
+        (LLAMA3_8B, A100_PCIE, 500_000, 40, FIRST_ORDER, Fit.DEPTH, None),  # 32 blocks hold everything
+        (LLAMA3_8B, A100_PCIE, 500_000, 28, FIRST_ORDER, Fit.OFFLOAD, (FREE - 29 * 4096 * 500_000) // (3 * 4096)),
+        (LLAMA3_8B, A100_PCIE, 500_000, 29, FIRST_ORDER, Fit.DEPTH, None),
         (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_120), Fit.OFFLOAD, 465_120),
-        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_121), Fit.WINDOW, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_121), Fit.DEPTH, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=ONE_BUFFER), Fit.DEPTH, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=ONE_BUFFER + 1), Fit.WINDOW, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=500_000), Fit.WINDOW, 465_120),
         (LLAMA3_8B, A100_PCIE, FREE // 8192, 1, FIRST_ORDER, Fit.OFFLOAD, 0),
-        (LLAMA3_8B, A100_PCIE, FREE // 8192 + 1, 1, FIRST_ORDER, Fit.NOTHING, None),
+        (LLAMA3_8B, A100_PCIE, FREE // 8192 + 1, 1, FIRST_ORDER, Fit.DEPTH, None),
+        (LLAMA3_8B, A100_PCIE, FREE // 4096, 1, FIRST_ORDER, Fit.DEPTH, None),
+        (LLAMA3_8B, A100_PCIE, FREE // 4096 + 1, 1, FIRST_ORDER, Fit.NOTHING, None),
         (WINDOWS_ALONE, A100_PCIE, 10**9, 1, FIRST_ORDER, Fit.RESIDENT, 10**9),
     ],
 )
@@ -71,13 +80,80 @@ def test_how_a_plan_and_the_cards_memory_go_together(model, hw, ctx_len, depth, 
     assert plan.filled == filled
 
 
+@pytest.mark.parametrize(
+    ("hw", "ctx_len", "terms", "fit"),
+    [
+        (HOST, 500_000, FIRST_ORDER, Fit.OFFLOAD),
+        (HOST, 500_001, FIRST_ORDER, Fit.HOST),
+        (HOST, 500_001, Terms(resident_tokens=1), Fit.OFFLOAD),
+        (HOST, 500_001, Terms(kv_dtype="fp8"), Fit.RESIDENT),
+        (replace(HOST, host_capacity_gb=0.001), STAYS, FIRST_ORDER, Fit.RESIDENT),
+        (replace(HOST, hbm_capacity_gb=None), 500_000, FIRST_ORDER, Fit.UNKNOWN),
+        (replace(HOST, hbm_capacity_gb=None), 500_001, FIRST_ORDER, Fit.HOST),
+        (replace(HOST, hbm_capacity_gb=16), 500_001, FIRST_ORDER, Fit.WEIGHTS),
+        (HOST, 10**8, FIRST_ORDER, Fit.NOTHING),
+    ],
+)
+def test_the_hosts_memory_bounds_what_is_offloaded(hw, ctx_len, terms, fit):
+    assert make_plan(LLAMA3_8B, hw, ctx_len, terms=terms).fit is fit
+
+
+def test_only_what_fits_as_asked_runs_and_what_is_not_known_is_taken_to():
+    assert {fit for fit in Fit if fit.runs} == {Fit.UNKNOWN, Fit.RESIDENT, Fit.OFFLOAD}
+
+
+@pytest.mark.parametrize(
+    ("ctx_len", "depth", "deepest"),
+    [
+        (500_000, 40, 28),  # 29 buffers of 2.048 GB in 61.25 GB
+        (500_000, 28, 28),
+        (500_000, 3, 3),
+        (8192, 10_000, 10_000),
+        (FREE // 8192, 7, 1),
+        (FREE // 8192 + 1, 7, 0),
+        (FREE // 4096, 1, 0),
+        (FREE // 4096 + 1, 1, None),
+    ],
+)
+def test_the_deepest_look_ahead_that_fits(ctx_len, depth, deepest):
+    plan = make_plan(LLAMA3_8B, A100_PCIE, ctx_len, depth=depth)
+    assert plan.memory.deepest == deepest
+    assert (plan.fit is Fit.DEPTH) == (deepest is not None and deepest < depth)
+
+
+@pytest.mark.parametrize(
+    ("hw", "ctx_len", "terms", "resident"),
+    [
+        (A100_PCIE, 8192, FIRST_ORDER, True),
+        (A100_PCIE, 8192, Terms(kv_read=True, lm_head=True), True),
+        (A100_PCIE, 500_000, FIRST_ORDER, False),
+        (A100_PCIE, 10**8, FIRST_ORDER, False),
+        (NO_CAPACITY, 8192, FIRST_ORDER, False),
+        (HOST, 500_001, FIRST_ORDER, False),
+    ],
+)
+def test_the_step_to_beat_is_the_engines_where_all_stays_and_else_prefetch(hw, ctx_len, terms, resident):
+    plan = make_plan(LLAMA3_8B, hw, ctx_len, terms=terms)
+    assert plan.planned_ms == (plan.step.engine_ms if resident else plan.step.prefetch.total_ms)
+    assert all(change.total_ms < plan.planned_ms for change in plan.changes)
+
+
+def test_what_beats_a_resident_cache_is_a_smaller_one_where_its_reads_count():
+    assert make_plan(LLAMA3_8B, A100_PCIE, 8192).changes == ()
+    counted = make_plan(LLAMA3_8B, A100_PCIE, 8192, terms=Terms(kv_read=True))
+    assert [change.name for change in counted.changes] == ["4-bit cache on the GPU", "8-bit cache on the GPU"]
+
+
 def test_the_memory_of_a_plan():
     memory = make_plan(LLAMA3_8B, A100_PCIE, 8192, batch=2).memory
     kv = 2 * 8192 * A_TOKEN
-    assert memory.parts == (77.31e9, 77.31e9 - FREE, 0, kv, FREE - kv)
+    found = (memory.usable, memory.weights, memory.state, memory.kv, memory.left)
+    assert found == (77.31e9, 77.31e9 - FREE, 0, kv, FREE - kv)
     assert (memory.free, memory.needed) == (FREE, 77.31e9 - FREE + kv)
     assert (memory.resident_ctx, memory.resident_batch) == (FREE // (2 * A_TOKEN), FREE // (8192 * A_TOKEN))
     assert memory.offloaded_ctx == FREE // (2 * 2 * A_BLOCK_TOKEN)
+    assert memory.deepest == 1
+    assert make_plan(LLAMA3_8B, A100_PCIE, 500_000).memory.left == FREE - 500_000 * A_TOKEN < 0
     assert make_plan(LLAMA3_8B, A100_PCIE, 8192, reserve=0.5).memory.usable == 42.95e9
     assert make_plan(LLAMA3_8B, NO_CAPACITY, 8192).memory is None
     mamba = Layer("mamba", 50, 100.0, kv_values=0, state_bytes=512.0)
@@ -160,7 +236,8 @@ def test_every_change_fits_and_saves_and_the_first_saves_most(model, hw, ctx_len
     totals = [change.total_ms for change in plan.changes]
     shown = [round(total, 2) for total in totals]
     assert shown == sorted(shown)
-    assert all(total < plan.step.prefetch.total_ms for total in totals)
+    assert all(total < plan.planned_ms for total in totals)
+    assert plan.planned_ms <= plan.step.prefetch.total_ms * (1 + 1e-12)
     assert all(change.gpu_bytes <= plan.memory.usable * (1 + 1e-9) for change in plan.changes)
     assert all(change.advice for change in plan.changes)
     usable = usable_bytes(hw, 0)
@@ -171,11 +248,17 @@ def test_every_change_fits_and_saves_and_the_first_saves_most(model, hw, ctx_len
     assert (plan.fit is Fit.RESIDENT) == (resident_ctx is None or ctx_len <= resident_ctx)
     assert (plan.fit is Fit.RESIDENT) == (batch <= plan.memory.resident_batch)
     assert (plan.fit is Fit.WEIGHTS) == (Fraction(model.total_bytes) > usable)
+    if plan.fit not in (Fit.WEIGHTS, Fit.RESIDENT):
+        deepest = plan.memory.deepest
+        assert (plan.fit is Fit.OFFLOAD) == (deepest == depth)
+        assert (plan.fit is Fit.DEPTH) == (deepest is not None and deepest < depth)
+        assert (plan.fit is Fit.NOTHING) == (deepest is None and plan.window is None)
 
 
 def test_the_greatest_depth_can_be_planned():
     assert make_plan(LLAMA3_8B, A100_PCIE, 8192, depth=10_000).fit is Fit.RESIDENT
-    assert make_plan(LLAMA3_8B, A100_PCIE, 10**6, depth=10_000).fit is Fit.NOTHING
+    assert make_plan(LLAMA3_8B, A100_PCIE, 10**6, depth=10_000).fit is Fit.DEPTH
+    assert make_plan(LLAMA3_8B, A100_PCIE, 10**8, depth=10_000).fit is Fit.NOTHING
 
 
 def test_a_window_that_was_not_asked_for_is_not_what_does_not_fit():
@@ -184,7 +267,8 @@ def test_a_window_that_was_not_asked_for_is_not_what_does_not_fit():
     model = ModelConfig("any", hidden_size=1, vocab_size=1, layers=(fat, thin, thin, thin))
     plan = make_plan(model, HardwareProfile("any", 100, 10, 0.025), 100, reserve=0)
     assert plan.window == 49
-    assert plan.fit is Fit.WHOLE
+    assert plan.fit is Fit.DEPTH  # one buffer holds it too
+    assert plan.memory.deepest == 0
 
 
 def test_placements_are_those_of_each_context_the_plans_own_and_the_first_that_must_offload():

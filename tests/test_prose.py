@@ -14,10 +14,12 @@ from kvprefetch import (
     ModelConfig,
     captions,
     compare,
+    crossover_ctx,
     derivation,
     prose,
 )
 from kvprefetch.configs import FIRST_ORDER, Terms
+from kvprefetch.effects import effects
 from kvprefetch.planner import sweep_columns
 from kvprefetch.verify import Check, summary
 
@@ -97,7 +99,7 @@ def test_the_answer(model, peak, longest, depth, sentence):
     ],
 )
 def test_the_crossover(n_star, contexts, sentence):
-    assert sentence in prose.crossover(n_star, sweep_columns(LLAMA3_8B, A100_PCIE, contexts))
+    assert sentence in prose.crossover(n_star, sweep_columns(LLAMA3_8B, A100_PCIE, contexts), LLAMA3_8B.layers)
 
 
 @pytest.mark.parametrize(
@@ -213,15 +215,23 @@ def test_weights_and_cache_with_the_models_numbers(model, weights, cache):
 
 def test_a_link_that_is_never_the_bound():
     comparison = compare(WINDOWS_ALONE, FAST_LINK, 1024)
-    assert formats.tokens(None) == "never"
     assert "windows cap what the link carries" in derivation.summary(comparison, None)
     assert derivation.crossover_sums(WINDOWS_ALONE, FAST_LINK, None, 1).startswith(
         "Here: never. Every cache is a window"
     )
     assert prose.pace(None, comparison).startswith("By the sums the engine is the bound at every context; the gap")
     assert prose.pace(1, comparison).startswith("By the sums the link is the bound at every context; the gap")
-    never = prose.crossover(None, sweep_columns(WINDOWS_ALONE, FAST_LINK, [512]))
+    never = prose.crossover(None, sweep_columns(WINDOWS_ALONE, FAST_LINK, [512]), WINDOWS_ALONE.layers)
     assert never == "The link never takes as long as the engine: windows cap what it carries."
+
+
+def test_a_link_that_never_catches_up_with_attentions_reads():
+    hw, reads = replace(A100_PCIE, pcie_gb_s=2500), Terms(kv_read=True)
+    for model in (LLAMA3_8B, INTERLEAVED_24):
+        assert crossover_ctx(model, hw, terms=reads) is None
+        assert prose.crossover(None, sweep_columns(model, hw, [512], terms=reads), model.layers) == (
+            "The link never takes as long as the engine: the engine's time grows faster than the link's."
+        )
 
 
 def test_a_link_that_catches_up():
@@ -298,21 +308,85 @@ def test_question_inputs_scope_and_what_is_left_out():
     assert "(17.18 GB at 32768 tokens)" in prose.scope(many, FIRST_ORDER)
 
 
-def test_digits_are_grouped_in_threes():
-    assert formats.grouped(6979321856) == "6\u202f979\u202f321\u202f856"
+@pytest.mark.parametrize(
+    ("terms", "reads", "part", "rest"),
+    [
+        (FIRST_ORDER, "", "whole", ", and nothing else takes time"),
+        (Terms(kv_read=True), " and reads the cache", "whole", ", and nothing else takes time"),
+        (
+            Terms(kv_read=True, lm_head=True, resident_tokens=1),
+            " and reads the cache",
+            "offloaded",
+            ", and the terms of section 4 add what they say",
+        ),
+        (Terms(copy_latency_us=5), "", "whole", ", and the terms of section 4 add what they say"),
+        (Terms(layer_overhead_us=5), "", "whole", ", and the terms of section 4 add what they say"),
+    ],
+)
+def test_what_a_step_is_taken_to_do(terms, reads, part, rest):
+    assert prose.scope(compare(LLAMA3_8B, A100_PCIE, 32768, terms=terms), terms) == (
+        f"One step decodes one token for one sequence: the engine streams the weights that the step uses once{reads}, "
+        f"the link carries every layer's {part} KV once (4.29 GB at 32768 tokens){rest}."
+    )
 
 
-def test_megabytes_to_three_digits():
-    assert [formats.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == ["0.0123 MB", "1.05 MB", "436 MB"]
+@pytest.mark.parametrize(
+    ("hw", "contexts", "sentence"),
+    [
+        (
+            A100_PCIE,
+            [512],
+            "With the refined terms together the crossover moves from 1306 tokens to 1322 tokens; they move at 512 "
+            "tokens the prefetch step from 6.93 to 7.48 ms (+7.9 %).",
+        ),
+        (
+            replace(A100_PCIE, weight_efficiency=0.5),
+            [512, 8192],
+            "With the refined terms together the crossover moves from 1306 tokens to 2644 tokens; they move at 512 "
+            "tokens the prefetch step from 6.93 to 14.84 ms (+114.1 %) and at 8192 tokens the prefetch step from 43.16 "
+            "to 44.42 ms (+2.9 %).",
+        ),
+        (
+            replace(A100_PCIE, pcie_gb_s=2500),
+            [8192],
+            "With the refined terms together the crossover of 130574 tokens is gone: the link is never the bound; they "
+            "move at 8192 tokens the prefetch step from 6.86 to 7.90 ms (+15.2 %).",
+        ),
+    ],
+)
+def test_how_far_the_refined_terms_move_first_order(hw, contexts, sentence):
+    assert prose.first_order(effects(LLAMA3_8B, hw, contexts)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "hw", "terms", "sentence"),
+    [
+        (
+            LLAMA3_8B,
+            A100_PCIE,
+            Terms(kv_read=True, lm_head=True),
+            "Here, at 8192 tokens, first order and then with them: the engine computes 6.846 and 7.888 ms, the link "
+            "carries 42.950 and 42.950 ms, the step takes 49.796 and 50.837 ms on demand, 43.164 and **43.695 ms** "
+            "with prefetch. The crossover moves from 1306 tokens to 1322 tokens.",
+        ),
+        (LLAMA3_8B, A100_PCIE, Terms(lm_head=True), " The crossover stays at 1306 tokens."),
+        (LLAMA3_8B, replace(A100_PCIE, pcie_gb_s=2500), Terms(kv_read=True), " is gone: the link is never the bound."),
+        (WINDOWS_ALONE, FAST_LINK, Terms(kv_read=True), " The crossover stays away."),
+        (
+            *(WINDOWS_ALONE, FAST_LINK, Terms(copy_latency_us=10_000)),
+            " The crossover is 1 token, where there was none.",
+        ),
+    ],
+)
+def test_what_the_terms_in_force_make_of_first_order(model, hw, terms, sentence):
+    steps = (compare(model, hw, 8192), compare(model, hw, 8192, terms=terms))
+    said = derivation.in_force(*steps, crossover_ctx(model, hw), crossover_ctx(model, hw, terms=terms))
+    assert said.endswith(sentence) and said.startswith("Here, at 8192 tokens, first order and then with them: ")
 
 
 def test_the_words_for_the_bound():
     assert prose.bound(compare(LLAMA3_8B, RTX4090, 1)) == "compute-bound"
     assert prose.bound(compare(LLAMA3_8B, RTX4090, 10**6)) == "PCIe-bound"
-
-
-def test_one_token_is_no_plural():
-    assert (formats.tokens(1), formats.tokens(2)) == ("1 token", "2 tokens")
 
 
 def test_checks_that_hold_and_checks_that_fail():

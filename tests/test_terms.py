@@ -260,6 +260,24 @@ def test_any_step_lies_between_its_bounds_and_more_depth_is_never_slower(model, 
     assert c.reduction <= 0.5 + ROUNDING
 
 
+@given(stacks, cards, ctx_lens, batches, depths, terms)
+def test_no_step_hides_more_than_is_hideable_and_the_lm_head_counts(model, hw, ctx_len, batch, depth, terms):
+    c = compare(model, hw, ctx_len, batch, depth, terms)
+    assert c.hidden_share <= c.hideable_share + ROUNDING
+    engine, link = sum(c.compute) + c.head, sum(c.transfer)
+    assert c.hideable_share == pytest.approx(1 if not link else min(1, engine / link), rel=ROUNDING)
+    without = compare(model, hw, ctx_len, batch, depth, replace(terms, lm_head=False))
+    assert c.hideable_share >= without.hideable_share * (1 - ROUNDING)
+
+
+def test_the_share_that_can_be_hidden_by_hand():
+    """6.846 ms of layers and 0.515 ms of LM head against 42.95 ms of the link."""
+    layers_ms, head_ms = 32 * 436_207_616 / 2039e6, 2 * 128_256 * 4096 / 2039e6
+    for terms, engine_ms in ((FIRST_ORDER, layers_ms), (Terms(lm_head=True), layers_ms + head_ms)):
+        step = compare(LLAMA3_8B, A100_PCIE, 8192, terms=terms)
+        assert step.hideable_share == pytest.approx(engine_ms / (8192 * 131_072 / 25e6))
+
+
 @given(stacks, cards, batches, terms)
 def test_with_kv_read_a_crossover_exists_only_where_the_link_is_slower_than_attention(model, hw, batch, terms):
     terms = replace(terms, kv_read=True, copy_latency_us=0.0)

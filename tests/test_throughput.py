@@ -83,9 +83,10 @@ batches, depths = st.integers(1, 8), st.integers(1, 4)
 def test_a_generation_is_the_sum_of_its_steps(model, hw, ctx_len, generated, batch, depth, terms):
     steps = sweep_columns(model, hw, range(ctx_len, ctx_len + generated), batch, depth, terms)
     found = generation(model, hw, ctx_len, generated, batch, depth, terms)
-    for made, latencies in zip(found, (steps.ondemand_ms, steps.prefetch_ms), strict=True):
-        assert made.total == pytest.approx(latencies.sum() / 1e3, rel=EXACT)
-        assert (made.first * 1e3, made.last * 1e3) == pytest.approx((latencies[0], latencies[-1]), rel=EXACT)
+    engine = [compare(model, hw, n, batch, depth, terms).engine_ms for n in range(ctx_len, ctx_len + generated)]
+    for made, latencies in zip(found, (np.array(engine), steps.ondemand_ms, steps.prefetch_ms), strict=True):
+        assert made.total_s == pytest.approx(latencies.sum() / 1e3, rel=EXACT)
+        assert (made.first_s * 1e3, made.last_s * 1e3) == pytest.approx((latencies[0], latencies[-1]), rel=EXACT)
         assert made.tokens_per_s == pytest.approx(batch * 1e3 / latencies.mean(), rel=EXACT)
         assert (made.tokens, made.batch) == (generated, batch)
 
@@ -105,9 +106,11 @@ def test_a_generation_is_the_sum_of_its_steps(model, hw, ctx_len, generated, bat
 )
 def test_a_generation_on_a_real_stack_is_the_sum_of_its_steps(model, ctx_len, generated, terms):
     steps = sweep_columns(model, A100_PCIE, range(ctx_len, ctx_len + generated), 2, 2, terms)
-    ondemand, prefetch = generation(model, A100_PCIE, ctx_len, generated, 2, 2, terms)
-    assert ondemand.total == pytest.approx(steps.ondemand_ms.sum() / 1e3, rel=EXACT)
-    assert prefetch.total == pytest.approx(steps.prefetch_ms.sum() / 1e3, rel=EXACT)
+    resident, ondemand, prefetch = generation(model, A100_PCIE, ctx_len, generated, 2, 2, terms)
+    engine = (compare(model, A100_PCIE, n, 2, 2, terms).engine_ms for n in range(ctx_len, ctx_len + generated))
+    assert resident.total_s == pytest.approx(sum(engine) / 1e3, rel=EXACT)
+    assert ondemand.total_s == pytest.approx(steps.ondemand_ms.sum() / 1e3, rel=EXACT)
+    assert prefetch.total_s == pytest.approx(steps.prefetch_ms.sum() / 1e3, rel=EXACT)
 
 
 def test_a_middle_on_the_line_through_the_ends_does_not_make_a_bent_step_straight():
@@ -118,16 +121,18 @@ def test_a_middle_on_the_line_through_the_ends_does_not_make_a_bent_step_straigh
     latencies = sweep_columns(model, hw, range(1, 302), terms=terms).ondemand_ms
     assert latencies[150] == pytest.approx((latencies[0] + latencies[300]) / 2, rel=1e-13)
     assert latencies.mean() != pytest.approx(latencies[150], rel=1e-2)
-    assert generation(model, hw, 1, 301, terms=terms)[0].total == pytest.approx(latencies.sum() / 1e3, rel=EXACT)
+    assert generation(model, hw, 1, 301, terms=terms)[1].total_s == pytest.approx(latencies.sum() / 1e3, rel=EXACT)
 
 
 def test_a_generation_by_hand():
     """On demand L·c + n·K/PCIe for n from 2048 to 3047: a thousand steps, 2547.5 tokens long on average."""
-    ondemand, prefetch = generation(LLAMA3_8B, A100_PCIE, 2048, 1000)
+    resident, ondemand, prefetch = generation(LLAMA3_8B, A100_PCIE, 2048, 1000)
     engine, a_token = 32 * 436_207_616 / 2039e9, A_TOKEN / 25e9
-    assert ondemand.total == pytest.approx(1000 * (engine + 2547.5 * a_token))
-    assert prefetch.total == pytest.approx(1000 * (engine / 32 + 2547.5 * a_token))
-    assert (prefetch.first, prefetch.last) == pytest.approx(
+    assert resident.total_s == pytest.approx(1000 * engine)
+    assert (resident.first_s, resident.last_s) == pytest.approx((engine, engine))
+    assert ondemand.total_s == pytest.approx(1000 * (engine + 2547.5 * a_token))
+    assert prefetch.total_s == pytest.approx(1000 * (engine / 32 + 2547.5 * a_token))
+    assert (prefetch.first_s, prefetch.last_s) == pytest.approx(
         (engine / 32 + 2048 * a_token, engine / 32 + 3047 * a_token)
     )
     assert ondemand.tokens_per_s == pytest.approx(1 / (engine + 2547.5 * a_token))
@@ -135,8 +140,10 @@ def test_a_generation_by_hand():
 
 def test_the_longest_generation_ends_at_the_longest_context():
     ctx_len = MOST_CTX - MOST_GENERATED + 1
-    assert generation(LLAMA3_8B, A100_PCIE, ctx_len, MOST_GENERATED)[1].last == pytest.approx(
-        compare(LLAMA3_8B, A100_PCIE, MOST_CTX).prefetch.total_s
+    resident, ondemand, prefetch = generation(LLAMA3_8B, A100_PCIE, ctx_len, MOST_GENERATED)
+    last = compare(LLAMA3_8B, A100_PCIE, MOST_CTX)
+    assert (resident.last_s, ondemand.last_s, prefetch.last_s) == pytest.approx(
+        (last.engine_ms / 1e3, last.ondemand.total_s, last.prefetch.total_s)
     )
     with pytest.raises(InputError, match=f"ctx_len: got {ctx_len + 1}; accepted: a whole number from 1 to {ctx_len}"):
         generation(LLAMA3_8B, A100_PCIE, ctx_len + 1, MOST_GENERATED)
@@ -192,6 +199,7 @@ def test_the_ceiling_by_hand(terms, ceiling):
     ("hw", "ctx_len", "batch", "rows"),
     [
         (A100_PCIE, 8192, 2, [(ALL_ON_GPU, 2), (ALL_ON_GPU, 57), (PREFETCH, 2), (PREFETCH, 912)]),
+        (A100_PCIE, 8192, 57, [(ALL_ON_GPU, 57), (PREFETCH, 57), (PREFETCH, 912)]),
         (A100_PCIE, 8192, 58, [(ALL_ON_GPU, 57), (PREFETCH, 58), (PREFETCH, 912)]),
         (A100_PCIE, 8192, 913, [(ALL_ON_GPU, 57), (PREFETCH, 912)]),
         (A100_PCIE, 500_000, 1, [(PREFETCH, 1), (PREFETCH, 14)]),
@@ -202,12 +210,13 @@ def test_the_ceiling_by_hand(terms, ceiling):
 )
 def test_only_batches_that_fit_are_served(hw, ctx_len, batch, rows):
     assert (FREE // (8192 * A_TOKEN), FREE // (8192 * 8192), 64 * 10**9 // (8192 * A_TOKEN)) == (57, 912, 59)
+    largest = {(ALL_ON_GPU, 57), (PREFETCH, 14 if ctx_len == 500_000 else 59 if hw.host_capacity_gb else 912)}
     found = served(LLAMA3_8B, hw, usable_bytes(hw), ctx_len, batch)
-    assert [(row.name.split(",")[0], row.batch) for row in found] == rows
+    assert [(row.way, row.batch) for row in found] == rows
     for row in found:
-        assert row.name.endswith("the batch asked for" if row.batch == batch else "the largest batch")
+        assert row.is_largest is ((row.way, row.batch) in largest)
         step = compare(LLAMA3_8B, hw, ctx_len, row.batch)
-        assert row.step_ms == (step.engine_ms if row.name.startswith(ALL_ON_GPU) else step.prefetch.total_ms)
+        assert row.step_ms == (step.engine_ms if row.way == ALL_ON_GPU else step.prefetch.total_ms)
 
 
 def test_nothing_is_served_where_the_weights_do_not_fit():
@@ -215,7 +224,7 @@ def test_nothing_is_served_where_the_weights_do_not_fit():
 
 
 def test_tokens_a_second_are_the_batch_over_the_step():
-    assert Served("any", 8, 20).tokens_per_s == 400
+    assert Served("any", 8, True, 20).tokens_per_s == 400
 
 
 moe = st.builds(
@@ -237,11 +246,7 @@ mixed = st.lists(st.one_of(layers, moe), min_size=1, max_size=5).map(
 def test_the_largest_batch_fits_no_more_and_decodes_most(model, hw, ctx_len, depth, terms, beside_weights, host):
     hw, usable = replace(hw, host_capacity_gb=host), Fraction(model.total_bytes) + beside_weights
     resident = replace(terms, resident_tokens=ctx_len)
-    found = {
-        row.name.split(",")[0]: row
-        for row in served(model, hw, usable, ctx_len, MOST_BATCH, depth, terms)
-        if row.name.endswith("the largest batch")
-    }
+    found = {row.way: row for row in served(model, hw, usable, ctx_len, MOST_BATCH, depth, terms) if row.is_largest}
     crossing = float(offloaded_bytes(model.layers, ctx_len, 1, terms).sum())
     for name, kept, room in ((ALL_ON_GPU, resident, None), (PREFETCH, terms, host and host * 1e9)):
         best = found.get(name)

@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 from html_rules import broken_rules
 
-from kvprefetch import InputError, captions, charts, load_hardware, misses
+from kvprefetch import A100_PCIE, LLAMA3_8B, InputError, captions, charts, load_hardware, misses
 from kvprefetch import validationprose as sentences
-from kvprefetch.accuracy import accuracies, accuracy, clouds, of_way, side_by_side, signed
+from kvprefetch.accuracy import WHERE, accuracies, accuracy, clouds, of_way, side_by_side, signed
 from kvprefetch.configs import FIRST_ORDER, Terms, refined
 from kvprefetch.diagnosis import one_buffers, streaming
 from kvprefetch.measured import Kind, Way
 from kvprefetch.measurements import documents
+from kvprefetch.plan import Fit, make_plan
 from kvprefetch.publish import up_to_date
 from kvprefetch.schedule import ondemand_step, prefetch_step
 from kvprefetch.validation import one_buffer_step, predict, predictions, spread
 from kvprefetch.validationpage import ValidationPage, as_json
 
+NO_TWO_SHARES = "first order (the card's file states no two shares)"
 PAPERS = {paper.slug: paper for paper in documents()}
 
 
@@ -122,14 +124,48 @@ def test_a_line_through_resident_steps_finds_the_shares_that_the_card_states():
     [
         (FIRST_ORDER, Way.FIRST_ORDER, "first order missed"),
         (refined(load_hardware("rtx4070")), Way.REFINED, "refined terms missed"),
-        (Terms(kv_read=True), Way.FIRST_ORDER, "first order (the card's file states no shares) missed"),
+        (replace(refined(load_hardware("rtx4070")), kv_read=False), Way.FIRST_ORDER, "first order missed"),
+        (Terms(kv_read=True), Way.FIRST_ORDER, f"{NO_TWO_SHARES} missed"),
+        (Terms(kv_read=True, weight_efficiency=0.8), Way.FIRST_ORDER, f"{NO_TWO_SHARES} missed"),
+        (Terms(kv_read=True, attention_efficiency=0.4), Way.FIRST_ORDER, f"{NO_TWO_SHARES} missed"),
+        (Terms(kv_read=True, weight_efficiency=0.8, attention_efficiency=0.4), Way.REFINED, "refined terms missed"),
     ],
 )
-def test_a_report_is_told_how_accurate_its_kind_of_prediction_has_been(terms, way, words):
-    said = sentences.track_record(terms)
-    assert words in said and "](../validation/report.html)" in said
-    for kind in (Kind.ONDEMAND, Kind.ONE_AHEAD):
-        assert f"{accuracy(predictions(), kind, way).median_pct:.1f}\N{NO-BREAK SPACE}%" in said
+@pytest.mark.parametrize(
+    ("ctx_len", "fit", "kinds"),
+    [
+        (8192, Fit.RESIDENT, [Kind.RESIDENT]),
+        (500_000, Fit.OFFLOAD, [Kind.ONDEMAND, Kind.ONE_AHEAD]),
+        (10**8, Fit.NOTHING, [Kind.ONDEMAND, Kind.ONE_AHEAD]),
+    ],
+)
+def test_a_report_is_told_how_accurate_its_kind_of_prediction_has_been(terms, way, words, ctx_len, fit, kinds):
+    plan = make_plan(LLAMA3_8B, A100_PCIE, ctx_len, terms=terms)
+    assert plan.fit is fit
+    said = sentences.track_record(plan)
+    assert said.startswith(
+        "How accurate this kind of prediction has been: against published measurements, all of one card "
+        f"({load_hardware('rtx4070').name}), {words} the step "
+    )
+    assert "](../validation/report.html)" in said
+    for kind in Kind:
+        assert (f" {WHERE[kind]} by " in said) == (kind in kinds)
+    for kind in kinds:
+        assert f"{WHERE[kind]} by {accuracy(predictions(), kind, way).median_pct:.1f}\N{NO-BREAK SPACE}%" in said
+
+
+def test_the_cards_that_rows_are_of_are_named_or_counted():
+    (known, *_) = (paper for paper in documents() if paper.card)
+    another = replace(known, card=replace(known.card, config=replace(known.card.config, name="another")))
+    assert f" are of one card ({known.card.config.name}): this tests the model" in sentences.independence([known])
+    assert " are of 2 cards: this tests the model, not every card." in sentences.independence([known, another])
+
+
+def test_a_kind_of_which_nothing_was_predicted_has_no_accuracy():
+    with pytest.raises(InputError, match=f"measurements: no {Kind.RESIDENT} row is predicted by {Way.LAW}$"):
+        accuracy(predictions(), Kind.RESIDENT, Way.LAW)
+    with pytest.raises(InputError, match="measurements: no "):
+        accuracy((), Kind.ONDEMAND, Way.REFINED)
 
 
 @pytest.mark.parametrize(("error", "said"), [(5.64, "5.6 % too slow"), (-12, "12.0 % too fast"), (0.04, "exact")])

@@ -8,9 +8,10 @@ from stacks import INTERLEAVED_62, WINDOWS_ALONE
 
 from kvprefetch import A100_PCIE, LLAMA2_13B, LLAMA3_8B, RTX4090, HardwareProfile, Layer, ModelConfig, verdict
 from kvprefetch.configs import FIRST_ORDER, Terms
-from kvprefetch.plan import Choice, make_plan
+from kvprefetch.plan import Choice, Fit, make_plan
 
 NO_CAPACITY = replace(A100_PCIE, hbm_capacity_gb=None)
+SMALL_HOST = replace(A100_PCIE, host_capacity_gb=64)
 ATTENTION = Layer("full", 10**9, 2e9, 4096)
 RECURRENT = Layer("mamba", 10**9, 2e9, 0, state_bytes=1e8)
 HYBRID = ModelConfig("hybrid", hidden_size=8, vocab_size=10, layers=(RECURRENT, ATTENTION) * 2)
@@ -69,7 +70,12 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 10**7, Choice.ASKED, FIRST_ORDER),
-            "Not even offload fits. At 10000000 tokens, what stays there and the buffers of the rest take 81.92 GB, "
+            "To prefetch one layer ahead does not fit. At 10000000 tokens, the buffers take 81.92 GB, and the weights "
+            "leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; fetching on demand fits.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**8, Choice.ASKED, FIRST_ORDER),
+            "Not even offload fits. At 100000000 tokens, what stays there and the buffers of the rest take 819.20 GB, "
             "and the weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %.",
         ),
         (
@@ -86,9 +92,8 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 28), 10_000, Choice.ASKED, FIRST_ORDER),
-            "Offloaded whole it does not fit. At 10000 tokens, the buffers take 40.00 GB, and the weights leave "
-            "25.20 GB of the 25.20 GB that the card offers after a reserve of 10 %; with the newest 5999 tokens of "
-            "every layer there, fewer and smaller buffers fit.",
+            "To prefetch one layer ahead does not fit. At 10000 tokens, the buffers take 40.00 GB, and the weights "
+            "leave 25.20 GB of the 25.20 GB that the card offers after a reserve of 10 %; fetching on demand fits.",
         ),
         (
             *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 21), 10_000, Choice.ASKED, Terms(resident_windows=True)),
@@ -96,16 +101,49 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
             "and the buffers of the rest take 24.00 GB, and the weights leave 18.90 GB of the 18.90 GB that the card "
             "offers after a reserve of 10 %.",
         ),
+        (
+            *(LLAMA3_8B, SMALL_HOST, 500_000, Choice.ASKED, FIRST_ORDER),
+            "The host's memory is too small. At 500000 tokens, 65.54 GB of the cache are offloaded, and 64.00 GB of it "
+            "can be pinned.",
+        ),
+        (
+            *(LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=1), 8192, Choice.LIMIT, FIRST_ORDER),
+            "The host's memory is too small. At 8192 tokens, the longest the model was made for, 1.07 GB of the cache "
+            "are offloaded, and 1.00 GB of it can be pinned.",
+        ),
     ],
 )
 def test_does_it_fit(model, hw, ctx_len, choice, terms, sentence):
     assert sentences(model, hw, ctx_len, choice, terms=terms)[0] == sentence
 
 
+def test_a_depth_that_does_not_fit_is_told_which_does():
+    said = sentences(LLAMA3_8B, A100_PCIE, 500_000, depth=40)
+    assert said[0] == (
+        "To prefetch 40 layers ahead does not fit. At 500000 tokens, the buffers take 65.54 GB, and the weights leave "
+        "61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; prefetch 28 layers ahead fits."
+    )
+    assert said[1].startswith("A step would take, were there room, 2628.29 ms on demand and 2621.65 ms, 0.3 % less, ")
+    assert sentences(LLAMA3_8B, A100_PCIE, 500_000, depth=29)[0].endswith("; prefetch 28 layers ahead fits.")
+    assert sentences(LLAMA3_8B, A100_PCIE, 500_000, depth=28)[0].startswith("The cache must be offloaded.")
+    assert sentences(LLAMA3_8B, A100_PCIE, 4_000_000, depth=5)[0].endswith("; prefetch 2 layers ahead fits.")
+    assert sentences(LLAMA3_8B, A100_PCIE, 5_500_000, depth=5)[0].endswith("; prefetch one layer ahead fits.")
+
+
+def test_a_plan_that_fits_with_a_part_on_the_gpu_alone_has_its_own_words():
+    """No plan comes to it: where a part of the cache fits, its largest layer does, and that is on-demand's buffer."""
+    plan = make_plan(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 28), 10_000)
+    assert verdict.verdict(replace(plan, fit=Fit.WHOLE), FAT_AND_THIN, "the model", "the card")[0] == (
+        "Offloaded whole it does not fit. At 10000 tokens, the buffers take 40.00 GB, and the weights leave 25.20 GB "
+        "of the 25.20 GB that the card offers after a reserve of 10 %; with the newest 5999 tokens of every layer "
+        "there, fewer and smaller buffers fit."
+    )
+
+
 def test_state_beyond_what_the_weights_leave_leaves_nothing():
     room, _, limit = sentences(HYBRID, capacity(SMALL_CARD, 8.95), 1, reserve=0, batch=5)
     assert "the weights and the recurrent state leave 0.00 GB of the 8.95 GB" in room
-    assert limit == "The card's memory is the limit: with the cache offloaded 0 tokens fit at most."
+    assert limit == f"The card's memory is the limit: with the cache offloaded 0 tokens fit at most. {NO_CHANGE}"
 
 
 @pytest.mark.parametrize(
@@ -123,8 +161,8 @@ def test_state_beyond_what_the_weights_leave_leaves_nothing():
         ),
         (
             *(LLAMA2_13B, RTX4090, 4096, 3, FIRST_ORDER),
-            "A step takes 159.39 ms on demand and 134.85 ms, 15.4 % less, with prefetch 3 layers ahead; with all KV on "
-            "the GPU it would take 25.17 ms.",
+            "A step would take, were there room, 159.39 ms on demand and 134.85 ms, 15.4 % less, with prefetch 3 "
+            "layers ahead; with all KV on the GPU it would take 25.17 ms.",
         ),
         (
             *(ONE_LAYER, NO_CAPACITY, 1000, 1, FIRST_ORDER),
@@ -133,8 +171,29 @@ def test_state_beyond_what_the_weights_leave_leaves_nothing():
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 500_000, 1, WINDOWED),
-            "With the newest 480000 tokens of every layer on the GPU, a step takes 111.70 ms on demand and 105.07 ms, "
-            "5.9 % less, with prefetch one layer ahead; with all KV on the GPU it would take 6.85 ms.",
+            "With the newest 480000 tokens of every layer on the GPU, a step would take, were there room, 111.70 ms on "
+            "demand and 105.07 ms, 5.9 % less, with prefetch one layer ahead; with all KV on the GPU it would take "
+            "6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_120)),
+            "With the newest 465120 tokens of every layer on the GPU, a step takes 189.72 ms on demand and 183.09 ms, "
+            "3.5 % less, with prefetch one layer ahead; with all KV on the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, SMALL_HOST, 500_000, 1, FIRST_ORDER),
+            "A step would take, were there room, 2628.29 ms on demand and 2621.65 ms, 0.3 % less, with prefetch one "
+            "layer ahead; with all KV on the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**7, 1, FIRST_ORDER),
+            "A step would take, were there room, 52435.65 ms on demand and 52429.01 ms, no less, with prefetch one "
+            "layer ahead; with all KV on the GPU it would take 6.85 ms.",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**8, 1, FIRST_ORDER),
+            "A step would take, were there room, 524294.85 ms on demand and 524288.21 ms, no less, with prefetch one "
+            "layer ahead; with all KV on the GPU it would take 6.85 ms.",
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 8192, 1, Terms(lm_head=True)),
@@ -146,6 +205,14 @@ def test_state_beyond_what_the_weights_leave_leaves_nothing():
             "A step takes 6.85 ms with the cache on the GPU, and nothing crosses the link.",
         ),
         (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=500_000)),
+            "A step would take 6.85 ms with the cache on the GPU, and nothing crosses the link.",
+        ),
+        (
+            *(LLAMA2_13B, RTX4090, 4096, 1, Terms(resident_tokens=4096)),
+            "A step would take 25.17 ms with the cache on the GPU, and nothing crosses the link.",
+        ),
+        (
             *(NO_CACHE, A100_PCIE, 512, 1, FIRST_ORDER),
             "A step takes 0.98 ms with the cache on the GPU, and nothing crosses the link.",
         ),
@@ -155,9 +222,9 @@ def test_which_policy_and_by_how_much(model, hw, ctx_len, depth, terms, sentence
     assert sentences(model, hw, ctx_len, depth=depth, terms=terms)[1] == sentence
 
 
+NO_CHANGE = "Of the changes looked at, none would shorten the step."
 OVERLAPPED = Terms(cross_token_overlap=True)
 SMALLEST = Terms(cross_token_overlap=True, kv_dtype="q4_0")
-NO_CHANGE = "Of the changes looked at, none would shorten the step."
 
 
 @pytest.mark.parametrize(
@@ -184,8 +251,35 @@ NO_CHANGE = "Of the changes looked at, none would shorten the step."
             "The engine's reads of GPU memory are the limit, and the link is not used.",
         ),
         (
+            *(LLAMA3_8B, A100_PCIE, 10**8, FIRST_ORDER),
+            f"The card's memory is the limit: with the cache offloaded 7476807 tokens fit at most. {NO_CHANGE}",
+        ),
+        (
+            *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 22), 10_000, FIRST_ORDER),
+            "The card's memory is the limit: with the cache offloaded 494 tokens fit at most. It would help most to ",
+        ),
+        (
             *(LLAMA3_8B, A100_PCIE, 10**7, FIRST_ORDER),
-            "The card's memory is the limit: with the cache offloaded 7476807 tokens fit at most.",
+            "The card's memory is the limit. It would help most to ",
+        ),
+        (LLAMA3_8B, A100_PCIE, 10**7, Terms(kv_dtype="q4_0"), "The link is the limit: computing can hide 0.046 % of "),
+        (
+            *(LLAMA3_8B, A100_PCIE, 3 * 10**7, Terms(kv_dtype="q4_0", cross_token_overlap=True)),
+            f"The card's memory is the limit. {NO_CHANGE}",
+        ),
+        (LLAMA3_8B, A100_PCIE, 500_000, WINDOWED, "The card's memory is the limit. It would help most to "),
+        (LLAMA3_8B, SMALL_HOST, 500_000, FIRST_ORDER, "The host's memory is the limit. It would help most to "),
+        (
+            *(LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=0.1), 8192, SMALLEST),
+            f"The host's memory is the limit. {NO_CHANGE}",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, Terms(kv_read=True)),
+            "The engine's reads of GPU memory are the limit, and the link is not used. It would help most to ",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, Terms(kv_read=True, kv_dtype="q4_0")),
+            "The engine's reads of GPU memory are the limit, and the link is not used.",
         ),
         (
             *(LLAMA3_8B, NO_CAPACITY, 8192, FIRST_ORDER),
@@ -205,6 +299,10 @@ NO_CHANGE = "Of the changes looked at, none would shorten the step."
         ),
         (
             *(LLAMA3_8B, NO_CAPACITY, 512, OVERLAPPED),
+            f"The engine is the limit, and does not wait for the link. {NO_CHANGE}",
+        ),
+        (  # by the sums of the layers the link is the bound, and the LM head hides the rest of what crosses it
+            *(LLAMA3_8B, NO_CAPACITY, 1306, Terms(lm_head=True, cross_token_overlap=True)),
             f"The engine is the limit, and does not wait for the link. {NO_CHANGE}",
         ),
         (
@@ -227,6 +325,26 @@ def test_what_limits_the_step(model, hw, ctx_len, terms, sentence):
         (
             *(LLAMA3_8B, A100_PCIE, 500_000, 1, FIRST_ORDER),
             "store the cache in 8 bits, all of which stays on the GPU (6.85 ms, 2614.81 less), then to ",
+        ),
+        (
+            *(LLAMA3_8B, SMALL_HOST, 500_000, 1, FIRST_ORDER),
+            "store the cache in 8 bits, all of which stays on the GPU (6.85 ms, 2614.81 less), then to stream 4.57 GB "
+            "of weights instead of the cache (183.08 ms, 2438.57 less), then to keep the newest 465120 tokens of every "
+            "layer on the GPU (183.09 ms, 2438.57 less).",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 10**7, 1, FIRST_ORDER),
+            "store the cache in 4 bits (14745.81 ms, 37683.20 less), then to store the cache in 8 bits (26214.61 ms, "
+            "26214.40 less).",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 500_000, 1, WINDOWED),
+            "store the cache in 8 bits, all of which stays on the GPU (6.85 ms, 98.23 less).",
+        ),
+        (
+            *(LLAMA3_8B, A100_PCIE, 8192, 1, Terms(kv_read=True)),
+            "store the cache in 4 bits, all of which stays on the GPU (6.99 ms, 0.38 less), then to store the cache in "
+            "8 bits, all of which stays on the GPU (7.11 ms, 0.26 less).",
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 467_301, 1, FIRST_ORDER),
@@ -256,108 +374,3 @@ def test_what_would_help_most(model, hw, ctx_len, depth, terms, advice):
 def test_a_share_near_all_is_spelled_as_a_number():
     """At the crossover computing hides all but a thousandth of what crosses the link."""
     assert re.search(r"computing can hide [\d.]+ % of what crosses it", sentences(LLAMA3_8B, NO_CAPACITY, 1306)[2])
-
-
-def planned(model=LLAMA3_8B, hw=A100_PCIE, ctx_len=500_000, **changed):
-    return make_plan(model, hw, ctx_len, **changed)
-
-
-UNKNOWN, WEIGHTS = planned(hw=NO_CAPACITY), planned(LLAMA2_13B, RTX4090, 4096)
-RESIDENT, NOTHING, OFFLOAD = planned(ctx_len=8192), planned(ctx_len=10**7), planned()
-
-
-@pytest.mark.parametrize(
-    ("plan", "sentence"),
-    [
-        (
-            UNKNOWN,
-            "The card's file states no hbm_capacity_gb, so how much of the cache could stay on the GPU is not known.",
-        ),
-        (WEIGHTS, "Nothing of the cache can stay on the GPU, which cannot hold the weights either."),
-        (RESIDENT, "At 8192 tokens the whole cache stays on the GPU, and a step takes 6.85 ms."),
-        (NOTHING, "At 10000000 tokens not even the buffers of an offloaded cache fit on the GPU."),
-        (
-            OFFLOAD,
-            "At 500000 tokens the newest 465120 tokens of every layer fit on the GPU beside the buffers of the rest, "
-            "and the prefetch step takes 183.09 ms.",
-        ),
-    ],
-)
-def test_how_much_of_the_cache_can_stay(plan, sentence):
-    assert holding.how_much(plan) == sentence
-
-
-@pytest.mark.parametrize(
-    ("plan", "stays", "window"),
-    [
-        (UNKNOWN, ("not known", "the card's file states no capacity"), ("–", "–")),
-        (WEIGHTS, ("never", "the weights alone do not fit"), ("–", "–")),
-        (RESIDENT, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("all", "6.85")),
-        (NOTHING, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("–", "–")),
-        (OFFLOAD, ("up to 467300 tokens", "batch 1, reserve 10 %"), ("465120", "183.09")),
-        (planned(batch=2, reserve=0.125), ("up to 225458 tokens", "batch 2, reserve 12.5 %"), ("207155", "3070.92")),
-        (planned(WINDOWS_ALONE, ctx_len=777), ("at every context", "batch 1, reserve 10 %"), ("all", "0.49")),
-    ],
-)
-def test_up_to_which_context_the_cache_stays_and_with_which_window(plan, stays, window):
-    assert (holding.stays(plan), holding.window(plan)) == (stays, window)
-
-
-@pytest.mark.parametrize(
-    ("plan", "sentence"),
-    [
-        (planned(ctx_len=512), "At 512 tokens the engine is busy as long as the link, whatever stays on the GPU."),
-        (
-            RESIDENT,
-            "For 8192 tokens to be compute-bound, the newest 6887 tokens of every layer would have to stay: 0.90 GB.",
-        ),
-        (
-            planned(hw=NO_CAPACITY, ctx_len=1306),
-            "For 1306 tokens to be compute-bound, the newest 1 token of every layer would have to stay: 0.00 GB.",
-        ),
-        (
-            OFFLOAD,
-            "For 500000 tokens to be compute-bound, the newest 498695 tokens of every layer would have to stay: 65.36 "
-            "GB, where 465120 tokens fit.",
-        ),
-    ],
-)
-def test_the_window_that_would_make_the_context_compute_bound(plan, sentence):
-    assert holding.compute_bound_window(plan) == sentence
-
-
-READING = (
-    r"“Can hide” is $\min(1, \sum c / \sum t)$, the share of the transfer that no schedule can hide more than: the "
-    "bytes that the link carries while the engine computes, over all that it must carry."
-)
-
-
-@pytest.mark.parametrize(
-    ("plan", "shift"),
-    [
-        (RESIDENT, ""),
-        (NOTHING, ""),
-        (UNKNOWN, ""),
-        (planned(hw=capacity(A100_PCIE, 17.8445), ctx_len=3), ""),  # R = 0 is the largest that fits
-        (OFFLOAD, " The newest 465120 tokens on the GPU move the crossover from 1306 tokens to 466426 tokens."),
-        (
-            planned(terms=Terms(resident_tokens=9)),
-            " The newest 465120 tokens on the GPU move the crossover from 1306 tokens to 466426 tokens.",
-        ),
-    ],
-)
-def test_how_to_read_the_table_of_windows(plan, shift):
-    assert holding.windows_reading(plan, LLAMA3_8B, A100_PCIE) == READING + shift
-
-
-@pytest.mark.parametrize(
-    ("host_gb", "sentence"),
-    [
-        (None, "The offloaded part takes 65.54 GB of pinned host memory; how much the host has is not stated."),
-        (66, "The offloaded part takes 65.54 GB of pinned host memory, which fits the 66.00 GB there is."),
-        (65.536, "The offloaded part takes 65.54 GB of pinned host memory, which fits the 65.54 GB there is."),
-        (64, "The offloaded part takes 65.54 GB of pinned host memory, which does not fit the 64.00 GB there is."),
-    ],
-)
-def test_how_much_host_memory_it_takes(host_gb, sentence):
-    assert holding.host_memory(planned(hw=replace(A100_PCIE, host_capacity_gb=host_gb))) == sentence

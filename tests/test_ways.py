@@ -108,6 +108,40 @@ def test_the_ways_that_prefetch_take_what_compare_says():
     assert found[FOUR].tokens_per_s == pytest.approx(1e3 / found[FOUR].total_ms)
 
 
+@pytest.mark.parametrize(
+    ("terms", "kept"),
+    [
+        (FIRST_ORDER, 465_120),
+        (Terms(resident_tokens=465_119), 465_120),
+        (Terms(resident_tokens=465_120), None),  # is the step that is planned
+        (Terms(resident_tokens=480_000), 465_120),  # does not fit, and the smaller one does
+    ],
+)
+def test_the_largest_window_is_a_way_of_its_own_unless_it_is_the_one_asked_for(terms, kept):
+    names = [way.name for way in make_plan(LLAMA3_8B, A100_PCIE, 500_000, terms=terms).ways if "newest" in way.name]
+    assert names == ([] if kept is None else [f"prefetch, newest {kept} tokens on the GPU"])
+
+
+def test_a_window_of_nothing_and_one_of_everything_are_no_ways_of_their_own():
+    for hw, ctx_len, window in ((replace(A100_PCIE, hbm_capacity_gb=17.8445), 3, 0), (A100_PCIE, 8192, 8192)):
+        plan = make_plan(LLAMA3_8B, hw, ctx_len)
+        assert plan.window == window
+        assert not any("newest" in way.name for way in plan.ways)
+
+
+@pytest.mark.parametrize(("capacity", "size"), [(0.55, "100 MB"), (3.9, "1.40 GB")])
+def test_what_is_streamed_is_named_in_mb_or_from_one_gb_on_in_gb(capacity, size):
+    """A quarter or less of the weights has no room, and two of four buffers take as much again."""
+    model = DENSE if capacity < 1 else replace(DENSE, layers=(Layer("full", 5 * 10**8, 1e9, kv_values=1000),) * 4)
+    hw = HardwareProfile("card", 100, 1, hbm_capacity_gb=capacity)
+    ctx_len = 25_000 if capacity < 1 else 75_000
+    way = ways_of(model, hw, ctx_len, reserve=0)["weights streamed"]
+    assert (way.name, way.advice) == (
+        f"weights streamed, {size} of them on the host",
+        f"stream {size} of weights instead of the cache",
+    )
+
+
 GB = 10**9
 DENSE = ModelConfig(  # four layers of 100 MB and 2000 B of cache a token
     "dense", hidden_size=1, vocab_size=1, layers=(Layer("full", 5 * 10**7, 1e8, kv_values=1000),) * 4
@@ -132,8 +166,8 @@ def test_streamed_weights_of_a_dense_model_by_hand(depth, terms, total_ms):
     moved = 0.05e9 / (1 - (depth + 1) / 4)
     assert way.host_bytes == pytest.approx(moved, rel=1e-6)
     assert way.total_ms == pytest.approx(total_ms, rel=1e-6)
-    assert way.name == f"weights streamed, {moved / GB:.2f} GB of them on the host"
-    assert way.advice == f"stream {moved / GB:.2f} GB of weights instead of the cache"
+    assert way.name == f"weights streamed, {moved / 1e6:.0f} MB of them on the host"
+    assert way.advice == f"stream {moved / 1e6:.0f} MB of weights instead of the cache"
     assert (way.gpu_bytes, way.limit) == (0.55e9, "link")
 
 
