@@ -5,20 +5,27 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple, NoReturn
 
-from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
-from kvprefetch.checks import InputError, refusal
+from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, find, short_names
+from kvprefetch.checks import InputError, refusal, whole_number
+from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.fleet import Fleet, entries, fleet_names, names_in, requests
 from kvprefetch.metrics import Metrics, as_json, from_json, measure
 from kvprefetch.modelfile import description, model_yaml
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.prose import tokens
-from kvprefetch.publish import folder, index_is_there, up_to_date
+from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_date
 from kvprefetch.request import AUTO, PARAMETERS, Request
 from kvprefetch.termtext import FIRST_ORDER_TEXT
+
+
+Models, Cards = list[CatalogEntry[ModelConfig]], list[CatalogEntry[HardwareProfile]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,10 +40,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar; parsed options carry their verb as `run(options)`, which may raise InputError."""
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
     commands = grammar.add_subparsers(
-        required=True, metavar="plan | sweep | crossover | report | notebook | model | models | cards"
+        required=True, metavar="plan | sweep | crossover | report | reports | fleet | notebook | model | models | cards"
     )
-    variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
-    from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
+    from_environment = "What is not given is taken from the variables {}, as make sets them."
+    parameters = [each.variable for each in PARAMETERS.values()]
+    variables = " ".join(["MODEL", "HW", *parameters])
     for name, run, needed, text in (
         ("plan", _plan, True, "print whether to offload, how much, and what would help"),
         ("sweep", _sweep, True, "print the latency of both policies by context"),
@@ -45,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         ("notebook", _notebook, False, "make a working copy of the notebook"),
     ):
         command = commands.add_parser(
-            name, help=text, allow_abbrev=False, description=None if needed else from_environment
+            name, help=text, allow_abbrev=False, description=None if needed else from_environment.format(variables)
         )
         command.set_defaults(run=run)
         command.add_argument(
@@ -56,6 +64,15 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
         if run in (_plan, _sweep):
             command.add_argument("--json", action="store_true", help="print it as a report's metrics.json holds it")
+    for name, run, text in (
+        ("reports", _reports, "build the report of every pair of the fleet, and the page that compares them"),
+        ("fleet", _fleet, "build the page that compares the pairs"),
+    ):
+        description = from_environment.format(" ".join([*FLEET_VARIABLES.values(), *parameters]))
+        command = commands.add_parser(name, help=text, allow_abbrev=False, description=description)
+        command.set_defaults(run=run)
+        for parameter, option in (FLEET_OPTIONS | OPTIONS).items():
+            command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
     model = commands.add_parser("model", help="describe a model", allow_abbrev=False)
     model.set_defaults(run=_model)
     model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
@@ -118,33 +135,88 @@ def _report(options: argparse.Namespace) -> None:
     print(f"{_answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
+def _reports(options: argparse.Namespace) -> None:
+    _from_environment(options, FLEET_VARIABLES)
+    models, cards, failures = _members(options)
+    pairs, impossible = requests(models, cards, _values(options, OPTIONS))
+    pages = [*pairs, *([] if failures else [_compared(options, models, cards)])]
+    _build_all(options, pages, failures + impossible)
+
+
+def _fleet(options: argparse.Namespace) -> None:
+    _from_environment(options, FLEET_VARIABLES)
+    models, cards, failures = _members(options)
+    if failures:
+        raise InputError(failures[0])
+    page = _compared(options, models, cards)
+    _build_all(options, [page], [])
+    print(os.path.relpath(folder(page) / "report.html"))
+
+
+def _members(options: argparse.Namespace) -> tuple[Models, Cards, list[str]]:
+    """The fleet's models and cards, and a line for each name that is none."""
+    default = fleet_names() if None in (options.models, options.cards) else ([], [])
+    models, cards = (
+        entries(shelf, names if given is None else names_in(given, shelf))
+        for shelf, given, names in zip((MODELS, HARDWARE), (options.models, options.cards), default, strict=True)
+    )
+    return models[0], cards[0], models[1] + cards[1]
+
+
+def _compared(options: argparse.Namespace, models: Models, cards: Cards) -> Fleet:
+    """The page that compares the pairs."""
+    asked = {name: option for name, option in OPTIONS.items() if name in COMPARED} | {"target_ms": TARGET}
+    return Fleet(models, cards, **_values(options, asked))
+
+
+def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Sequence[str]) -> None:
+    """Build what is not up to date and say what came of it. Raises InputError where anything failed."""
+    stale, failures = out_of_date(pages), list(failures)
+    if stale or not index_is_there():
+        jobs = options.jobs and whole_number("jobs", _whole_number("jobs", options.jobs), MOST_JOBS)
+        failures += _jupyter("parallel").build_all(stale, jobs, options.scheduler)
+    for failure in failures:
+        print(f"kvprefetch: {failure}", file=sys.stderr)
+    if failures:
+        raise InputError(f"{len(failures)} failed, {len(pages)} asked for; what is there is whole")
+    index = os.path.relpath(folder(pages[0]).parent / "index.html")
+    print(f"{index}: {len(stale)} built, {len(pages) - len(stale)} unchanged")
+
+
 def _notebook(options: argparse.Namespace) -> None:
     print(os.path.relpath(_jupyter().working_copy(_request_of_make(options))))
 
 
-def _jupyter() -> ModuleType:
-    """The module that runs notebooks: loaded only where it is needed, because that takes half a second."""
+def _jupyter(module: str = "report") -> ModuleType:
+    """A module that runs notebooks: loaded only where it is needed, because that takes half a second."""
     try:
-        from kvprefetch import report
+        return import_module(f"kvprefetch.{module}")
     except ModuleNotFoundError as error:
         raise InputError(f"reports need {error.name}; install them with: pip install 'kvprefetch[report]'") from None
-    return report
 
 
 def _request_of_make(options: argparse.Namespace) -> Request:
     """What was asked for, with the environment and the defaults in place of options not given."""
-    variables = {"model": "MODEL", "hw": "HW", **{name: each.variable for name, each in PARAMETERS.items()}}
-    for name, variable in variables.items():
+    _from_environment(options, {"model": "MODEL", "hw": "HW"})
+    return _request(options)
+
+
+def _from_environment(options: argparse.Namespace, variables: Mapping[str, str]) -> None:
+    """Put what the environment says, or the default pair, in place of options not given."""
+    for name, variable in (variables | {name: each.variable for name, each in PARAMETERS.items()}).items():
         if getattr(options, name) is None:
             setattr(options, name, os.environ.get(variable) or DEFAULT_PAIR.get(name))
-    return _request(options)
 
 
 def _request(options: argparse.Namespace) -> Request:
     """What was asked for, from the options as the user wrote them."""
-    given = {name: text for name in OPTIONS if (text := getattr(options, name)) is not None}
-    values = {name: OPTIONS[name].read(OPTIONS[name].name, text) for name, text in given.items()}
-    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **values)
+    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **_values(options, OPTIONS))
+
+
+def _values(options: argparse.Namespace, asked: Mapping[str, Option]) -> dict[str, object]:
+    """The parameters that were given, read."""
+    given = {name: text for name in asked if (text := getattr(options, name)) is not None}
+    return {name: asked[name].read(asked[name].name, text) for name, text in given.items()}
 
 
 def _whole_number(what: str, text: str, accepted: str = "a whole number") -> int:
@@ -192,6 +264,17 @@ OPTIONS = {
     "reserve": Option("reserve", "SHARE", _decimal, "of the card's memory that stays free (default 0.1)"),
     "terms": Option("terms", "TEXT", _text, "first-order or refined, then field=value by comma (default first-order)"),
 }
+TARGET = Option("target", "MS", _decimal, "milliseconds that a step may take (default 50)")
+FLEET_OPTIONS = {
+    "models": Option("models", "NAMES", _text, "names with blanks or commas between, or all (default params/fleet.yaml)"),
+    "cards": Option("hws", "NAMES", _text, "names with blanks or commas between, or all (default params/fleet.yaml)"),
+    "target_ms": TARGET,
+    "jobs": Option("jobs", "N", _whole_number, "worker processes (default: one a core)"),
+    "scheduler": Option("scheduler", "ADDRESS", _text, "of a Dask scheduler, tcp://host:port, whose workers build"),
+}
+FLEET_VARIABLES = {"models": "MODELS", "cards": "HWS", "target_ms": "TARGET", "jobs": "JOBS", "scheduler": "SCHEDULER"}
+COMPARED = ("batch", "depth", "reserve", "terms")  # parameters of a report that hold for the comparison too
+MOST_JOBS = 1_000
 
 
 def _answer(metrics: Metrics) -> str:

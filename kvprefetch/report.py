@@ -65,9 +65,9 @@ def _make(page: Page) -> None:
         publish_index(index_page)
 
 
-def artefacts(page: Page) -> dict[str, bytes]:
+def artefacts(page: Page, progress_bar: bool = True) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
-    executed = run(page)
+    executed = run(page, progress_bar)
     html, _ = ReportExporter().from_notebook_node(executed)
     made = {
         "report.ipynb": nbformat.writes(executed).encode() + b"\n",

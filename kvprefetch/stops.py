@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 from kvprefetch.checks import InputError
@@ -33,7 +35,7 @@ def guarded(work: Callable[[], None]) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="backslashreplace")  # a name is printed as far as the terminal can
     try:
-        _unwind_on_stops()
+        unwind_on(*STOPS)
         work()
         if sys.stdout:
             sys.stdout.flush()
@@ -61,8 +63,9 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _unwind_on_stops() -> None:
-    for stop in STOPS:
+def unwind_on(*stops: signal.Signals) -> None:
+    """Let each of `stops` raise Stopped from now on."""
+    for stop in stops:
         if signal.getsignal(stop) is not signal.SIG_IGN:  # under nohup, or in the background: not ours to take back
             signal.signal(stop, _raise)
 
@@ -76,7 +79,10 @@ def _raise(number: int, _: object) -> NoReturn:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold a stop back until the block is left."""
+    """Hold a stop back until the block is left. Outside the main thread there is none to hold back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held: list[int] = []
     before = {stop: signal.signal(stop, lambda number, _: held.append(number)) for stop in STOPS}
     try:
@@ -86,3 +92,25 @@ def undisturbed() -> Iterator[None]:
             signal.signal(stop, handler)
         if held:
             signal.raise_signal(held[0])
+
+
+@contextmanager
+def before_a_stop(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` before a stop unwinds the block."""
+    before = {stop: signal.getsignal(stop) for stop in STOPS}
+
+    def ended(number: int, frame: FrameType | None) -> None:
+        for stop in STOPS:
+            signal.signal(stop, signal.SIG_IGN)
+        end()
+        before[number](number, frame)
+
+    handled = [stop for stop in STOPS if callable(before[stop])]
+    for stop in handled:
+        signal.signal(stop, ended)
+    try:
+        yield
+    finally:
+        for stop in handled:
+            if signal.getsignal(stop) is ended:  # after a stop, all are ignored for good
+                signal.signal(stop, before[stop])
