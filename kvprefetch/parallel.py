@@ -10,9 +10,10 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import active_children
+from multiprocessing import active_children, resource_tracker
+from tempfile import TemporaryDirectory
 
 import joblib
 from tqdm import tqdm
@@ -20,12 +21,13 @@ from tqdm import tqdm
 from kvprefetch.checks import InputError
 from kvprefetch.html.index import index_page
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index
-from kvprefetch.report import artefacts
-from kvprefetch.stops import STOPS, Stopped, before_a_stop, undisturbed, unwind_on
+from kvprefetch.report import SCRATCH, artefacts
+from kvprefetch.stops import STOPS, Stopped, undisturbed, unwind_on
 
 ATTEMPTS = 3  # at what is left, when a worker was killed
-PATIENCE = 5  # seconds that a worker is given to end its kernel
 CONNECTING = 10  # seconds
+
+_relieved = False  # in a worker: whether it is to do no more
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,11 @@ def build_all(pages: Sequence[Page], jobs: int | None = None, scheduler: str | N
                 bar.update()
     finally:
         bar.close()
-        if published or not index_is_there():
+        if published:
             with undisturbed():
                 publish_index(index_page)
+    if not pages and not index_is_there():
+        publish_index(index_page)
     return failures
 
 
@@ -98,14 +102,17 @@ def _made(pages: Sequence[Page], jobs: int | None, scheduler: str | None) -> Ite
 def _here(left: Mapping[int, Page], jobs: int | None) -> Iterator[tuple[int, Made]]:
     workers = min(jobs or joblib.cpu_count(), len(left))
     if workers <= 1:
-        yield from ((index, _make(page)) for index, page in tuple(left.items()))
+        yield from (_make(index, page) for index, page in tuple(left.items()))
         return
-    with before_a_stop(_end_workers):
-        tasks = [joblib.delayed(_in_worker)(index, page) for index, page in left.items()]
-        run = joblib.Parallel(workers, "loky", return_as="generator_unordered", batch_size=1, max_nbytes=None)
-        with _held_back():  # workers, which start here, inherit that: a terminal's Ctrl-C is ours to handle
-            made = run(tasks)
-        yield from made
+    # A worker that is killed leaves its kernel's scratch, so all of that is in one folder.
+    scratch = TemporaryDirectory(prefix="kvprefetch-", dir=SCRATCH, ignore_cleanup_errors=True)
+    processes = joblib.Parallel(workers, "loky", return_as="generator_unordered", batch_size=1, max_nbytes=None)
+    with scratch as folder, processes as run, ExitStack() as stopping:
+        tasks = [joblib.delayed(_in_worker)(index, page, folder) for index, page in left.items()]
+        with _held_back():
+            stopping.enter_context(undisturbed(at_once=_stop_workers))
+            results = run(tasks)
+        yield from (result for result in results if result)
 
 
 def _on_cluster(left: Mapping[int, Page], scheduler: str) -> Iterator[tuple[int, Made]]:
@@ -121,52 +128,62 @@ def _on_cluster(left: Mapping[int, Page], scheduler: str) -> Iterator[tuple[int,
                          "running Dask scheduler, such as tcp://host:8786") from None  # fmt: skip
     with client, joblib.parallel_config("dask", client=client, wait_for_workers_timeout=CONNECTING):
         try:
-            tasks = [joblib.delayed(_make_at)(index, page) for index, page in left.items()]
+            tasks = [joblib.delayed(_make)(index, page) for index, page in left.items()]
             yield from joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="all")(tasks)
         except TimeoutError:
             raise InputError(f"scheduler: {scheduler} has had no worker for {CONNECTING} s; start one") from None
 
 
-def _make(page: Page) -> Made:
+def _make(index: int, page: Page, scratch: str = SCRATCH) -> tuple[int, Made]:
     """The page's files, or why there are none."""
     try:
         digest = inputs_digest(page)
         page.keep()
-        return Made(artefacts(page, progress_bar=False), digest)
+        return index, Made(artefacts(page, False, scratch), digest)
     except InputError as error:
-        return Made(failure=str(error))
+        return index, Made(failure=str(error))
     except Exception as error:  # whatever it is, other pages go on
-        return Made(failure=f"{page.folder}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return index, Made(failure=f"{page.folder}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
-def _make_at(index: int, page: Page) -> tuple[int, Made]:
-    return index, _make(page)
+def _in_worker(index: int, page: Page, scratch: str) -> tuple[int, Made] | None:
+    """`_make` in a process that SIGTERM relieves of all work, kernel and all: None then. Other stops are its parent's.
 
-
-def _in_worker(index: int, page: Page) -> tuple[int, Made]:
-    """`_make_at` in a process that its parent may end at any time, kernel and all."""
-    unwind_on(signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # other stops stay held back: they are the parent's
+    Such a process must not end by itself: a result it is handing back would be cut off, and waited for.
+    """
+    global _relieved
+    signal.signal(signal.SIGTERM, _relieve)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if _relieved:
+        return None
     try:
-        return _make_at(index, page)
+        unwind_on(signal.SIGTERM)
+        return _make(index, page, scratch)
     except Stopped:
-        os._exit(0)
+        _relieved = True
+        return None
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _relieve)
 
 
-def _end_workers() -> None:
-    """Let the workers end their kernels and themselves."""
-    workers = active_children()
-    for worker in workers:
+def _relieve(*_: object) -> None:
+    global _relieved
+    _relieved = True
+
+
+def _stop_workers() -> None:
+    """Relieve the workers of what is left; they hand back what is done."""
+    for worker in active_children():
         worker.terminate()
-    for worker in workers:
-        worker.join(PATIENCE)
 
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Let stops wait until the block is left, and for good in processes that start in it."""
+    """Let stops wait until the block is left, and for good in processes that start in it.
+
+    A terminal sends its Ctrl-C to them too.
+    """
+    resource_tracker.ensure_running()  # would start in the block, and let stops through
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield

@@ -30,6 +30,7 @@ from kvprefetch.stops import undisturbed
 
 SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
+SCRATCH = "/tmp"  # a short path, because that of a socket has at most some 100 bytes
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
 
 
@@ -65,9 +66,9 @@ def _make(page: Page) -> None:
         publish_index(index_page)
 
 
-def artefacts(page: Page, progress_bar: bool = True) -> dict[str, bytes]:
+def artefacts(page: Page, progress_bar: bool = True, scratch: str = SCRATCH) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
-    executed = run(page, progress_bar)
+    executed = run(page, progress_bar, scratch)
     html, _ = ReportExporter().from_notebook_node(executed)
     made = {
         "report.ipynb": nbformat.writes(executed).encode() + b"\n",
@@ -79,13 +80,13 @@ def artefacts(page: Page, progress_bar: bool = True) -> dict[str, bytes]:
     return made
 
 
-def run(page: Page, progress_bar: bool = True) -> NotebookNode:
+def run(page: Page, progress_bar: bool = True, scratch: str = SCRATCH) -> NotebookNode:
     """The notebook, executed for `page` and free of all that differs between runs. Raises ReportError."""
     source = template(page)
     failed = workspace() / ".cache" / "failed" / f"{page.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
-    with kernel() as manager:
+    with kernel(scratch) as manager:
         try:
             executed = execute_notebook(
                 source,
@@ -144,15 +145,14 @@ def _without_traces(executed: NotebookNode) -> NotebookNode:
 
 
 @contextmanager
-def kernel() -> Iterator[AsyncKernelManager]:
+def kernel(folder: str = SCRATCH) -> Iterator[AsyncKernelManager]:
     """A running kernel that nothing of the user's can change, gone with the last trace of it when the block is left.
 
     Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds this
-    checkout's package first. It is talked to over files, not TCP: no ports that two kernels could both pick.
+    checkout's package first. It is talked to over files in `folder`, not TCP: no ports that two kernels could both pick.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
-    # A short path, because that of a socket has at most some 100 bytes.
-    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir="/tmp") as scratch:
+    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir=folder) as scratch:
         environment["PYTHONHASHSEED"] = "0"
         environment["IPYTHONDIR"] = f"{scratch}/ipython"
         environment["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")

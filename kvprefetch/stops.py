@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
 from kvprefetch.checks import InputError
@@ -78,13 +77,22 @@ def _raise(number: int, _: object) -> NoReturn:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Hold a stop back until the block is left. Outside the main thread there is none to hold back."""
+def undisturbed(at_once: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold a stop back until the block is left; where one comes, call `at_once`.
+
+    Outside the main thread there is none to hold back.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     held: list[int] = []
-    before = {stop: signal.signal(stop, lambda number, _: held.append(number)) for stop in STOPS}
+
+    def hold(number: int, _: object) -> None:
+        held.append(number)
+        if len(held) == 1:
+            at_once()
+
+    before = {stop: signal.signal(stop, hold) for stop in STOPS}
     try:
         yield
     finally:
@@ -92,25 +100,3 @@ def undisturbed() -> Iterator[None]:
             signal.signal(stop, handler)
         if held:
             signal.raise_signal(held[0])
-
-
-@contextmanager
-def before_a_stop(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` before a stop unwinds the block."""
-    before = {stop: signal.getsignal(stop) for stop in STOPS}
-
-    def ended(number: int, frame: FrameType | None) -> None:
-        for stop in STOPS:
-            signal.signal(stop, signal.SIG_IGN)
-        end()
-        before[number](number, frame)
-
-    handled = [stop for stop in STOPS if callable(before[stop])]
-    for stop in handled:
-        signal.signal(stop, ended)
-    try:
-        yield
-    finally:
-        for stop in handled:
-            if signal.getsignal(stop) is ended:  # after a stop, all are ignored for good
-                signal.signal(stop, before[stop])
