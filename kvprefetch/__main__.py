@@ -1,4 +1,4 @@
-"""The command line: kvprefetch plan | sweep | crossover | report | reports | fleet | notebook | model | models | cards."""
+"""The command line: kvprefetch plan | sweep | crossover | report | reports | fleet | notebook | model | ..."""
 
 import sys
 from collections.abc import Sequence

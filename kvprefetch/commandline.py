@@ -24,7 +24,6 @@ from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_
 from kvprefetch.request import AUTO, PARAMETERS, Request
 from kvprefetch.termtext import FIRST_ORDER_TEXT
 
-
 Models, Cards = list[CatalogEntry[ModelConfig]], list[CatalogEntry[HardwareProfile]]
 
 
@@ -266,7 +265,9 @@ OPTIONS = {
 }
 TARGET = Option("target", "MS", _decimal, "milliseconds that a step may take (default 50)")
 FLEET_OPTIONS = {
-    "models": Option("models", "NAMES", _text, "names with blanks or commas between, or all (default params/fleet.yaml)"),
+    "models": Option(
+        "models", "NAMES", _text, "names with blanks or commas between, or all (default params/fleet.yaml)"
+    ),
     "cards": Option("hws", "NAMES", _text, "names with blanks or commas between, or all (default params/fleet.yaml)"),
     "target_ms": TARGET,
     "jobs": Option("jobs", "N", _whole_number, "worker processes (default: one a core)"),

@@ -106,9 +106,14 @@ def provenance(request: Request) -> None:
         Column("Input", [f"model {request.model.slug}", f"card {request.hw.slug}"]),
         Column("SHA-256", [request.model.digest, request.hw.digest]),
     )
-    made_by = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
-    say(
-        f"Numbers and figures by kvprefetch {__version__} with {made_by}. To build it again: `{request.command}`, "
+    say(made_by(request.command))
+
+
+def made_by(command: str) -> str:
+    """What made a page, and the command that makes it again."""
+    tools = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
+    return (
+        f"Numbers and figures by kvprefetch {__version__} with {tools}. To build it again: `{command}`, "
         "where a name that ends in eight hexadecimal digits stands for the file whose SHA-256 begins with them."
     )
 

@@ -6,7 +6,6 @@ in common, and a stop or a worker's end leaves whole pages alone.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool

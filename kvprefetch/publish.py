@@ -9,11 +9,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +25,7 @@ from kvprefetch.paths import DATA, PACKAGE, workspace
 from kvprefetch.request import ARTEFACTS
 
 DIGEST = ".inputs.sha256"
+_TITLE = re.compile("<title>([^<]*)</title>")
 
 
 class Page(Protocol):
@@ -54,10 +57,11 @@ class Page(Protocol):
 
 @dataclass(frozen=True)
 class Published:
-    """A whole report on disk."""
+    """A whole page on disk."""
 
     folder: str  # below reports/
-    metrics: Metrics
+    metrics: Metrics | None  # of a pair's report; None: another page
+    title: str = ""
 
 
 def folder(page: Page) -> Path:
@@ -73,7 +77,7 @@ def common_digest(notebook: str) -> bytes:
 
 
 def inputs_digest(page: Page, common: bytes | None = None) -> str:
-    """SHA-256 over all that a page depends on. `common`, where it is at hand, is the `common_digest` of its notebook."""
+    """SHA-256 over all that a page depends on; `common` is its notebook's `common_digest`, where that is at hand."""
     return _digest((common or common_digest(page.notebook), *page.inputs)).hexdigest()
 
 
@@ -141,24 +145,29 @@ def publish(page: Page, artefacts: Mapping[str, bytes], digest: str) -> None:
 
 
 def publish_index(render: Callable[[Sequence[Published]], str]) -> None:
-    """Rebuild reports/index.html with what `render` makes of the reports that are there."""
+    """Rebuild reports/index.html with what `render` makes of the pages that are there."""
     reports = workspace() / "reports"
     with _writing("reports/index.html"), _locked("index.html"):
         new = reports / ".new-index.html"
         try:
-            new.write_text(render(list(_whole_reports())), encoding="utf-8")
+            new.write_text(render(list(_whole_pages())), encoding="utf-8")
             os.replace(new, reports / "index.html")
         finally:
             new.unlink(missing_ok=True)
 
 
-def _whole_reports() -> Iterator[Published]:
+def _whole_pages() -> Iterator[Published]:
+    """What is below reports/: a pair's report by its metrics, any other folder's report.html by its title."""
     for here in sorted((workspace() / "reports").iterdir()):
-        if all((here / name).is_file() for name in ARTEFACTS):
+        if all((here / name).is_file() for name in ("report.ipynb", "report.html", "metrics.json")):
+            page = _TITLE.search((here / "report.html").read_text(encoding="utf-8", errors="replace"))
+            title = unescape(page[1]).strip() if page else ""
             try:
-                yield Published(here.name, from_json((here / "metrics.json").read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
-                pass  # edited by hand into something that cannot be listed
+                metrics = from_json((here / "metrics.json").read_text(encoding="utf-8"))
+            except (ValueError, KeyError, TypeError):  # not a pair's, or edited by hand
+                metrics = None
+            if title if metrics is None else all((here / name).is_file() for name in ARTEFACTS):
+                yield Published(here.name, metrics, title)
 
 
 def _swap(here: Path, new: Path, old: Path, names: Sequence[str]) -> None:

@@ -149,7 +149,7 @@ def kernel(folder: str = SCRATCH) -> Iterator[AsyncKernelManager]:
     """A running kernel that nothing of the user's can change, gone with the last trace of it when the block is left.
 
     Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds this
-    checkout's package first. It is talked to over files in `folder`, not TCP: no ports that two kernels could both pick.
+    checkout's package first. It is talked to over files in `folder`, not TCP: no ports that two could both pick.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
     with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir=folder) as scratch:

@@ -7,7 +7,7 @@ n* crossover, the first context that must offload, and the longest that a target
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -126,12 +126,11 @@ def standing(
     )
 
 
-def _longest_in_time(prefetch_ms, target_ms: float) -> int:
+def _longest_in_time(prefetch_ms: Callable[[np.ndarray], np.ndarray], target_ms: float) -> int:
     """The largest whole context of at most MOST_CTX whose step is at most `target_ms`; 0 where none is."""
     low, high = 0, MOST_CTX + 1  # in time, and too late
     while high - low > 1:
-        inner = np.geomspace(low + 1, high - 1, AT_ONCE).round().astype(int)
-        inner = contexts_in_order(inner)
+        inner = contexts_in_order(np.geomspace(low + 1, high - 1, AT_ONCE).round().astype(int))
         late = bisect_left(prefetch_ms(inner) > target_ms, True)
-        low, high = ([low, *inner.tolist()][late], [*inner.tolist(), high][late])
+        low, high = [low, *inner.tolist()][late], [*inner.tolist(), high][late]
     return low

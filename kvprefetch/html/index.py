@@ -1,4 +1,4 @@
-"""reports/index.html: every report that is there, in one table with links."""
+"""reports/index.html: every page that is there, pairs' reports in one table with links."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from kvprefetch.html.structure import article
 from kvprefetch.publish import Published
 
 
-def index_page(reports: Sequence[Published]) -> str:
+def index_page(published: Sequence[Published]) -> str:
     """The index's HTML. Steps are given at the context that most reports swept, the largest such."""
+    reports = [report for report in published if report.metrics]
+    others = [page for page in published if not page.metrics]
     swept = Counter(row.ctx_len for report in reports for row in report.metrics.sweep)
     common = max(swept, key=lambda ctx_len: (swept[ctx_len], ctx_len), default=0)
     rows = [
@@ -23,5 +25,5 @@ def index_page(reports: Sequence[Published]) -> str:
         }
         for report in reports
     ]
-    content = article(shell_template("reports.html.j2").render(rows=rows, common=common))
+    content = article(shell_template("reports.html.j2").render(rows=rows, common=common, others=others))
     return page(content.title, content.body)
