@@ -1,6 +1,6 @@
 """How does a figure of every model on every card look? Two values a cell, side by side, on one colour scale.
 
-Cividis runs from dark blue to yellow for colour-blind readers as for others.
+Viridis runs from dark blue to yellow for colour-blind readers as for others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from kvprefetch.charts import INK, PALE, figure, short, styled
 
-COLOURS = "cividis"
+COLOURS = "viridis"
 ROW, FEW = 0.26, 4  # inches a row takes; cards up to which the values are written into their cells
 LETTER = 0.098  # inches, of a label
 

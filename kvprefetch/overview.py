@@ -54,7 +54,7 @@ def question(fleet: Fleet) -> str:
     return (
         f"The KV cache is in host memory, and prefetch looks {ahead(fleet.depth)}. For every model on every card: from "
         "which context on must the cache leave the GPU, and is the link the bound by then? Which card serves a model "
-        f"longest within {milliseconds(fleet.target_ms)} ms a step, and which models can no link serve? A pair's own "
+        f"longest within {fleet.target_ms:g} ms a step, and which models can no link serve? A pair's own "
         "report shows how its figures come about."
     )
 
@@ -91,11 +91,17 @@ def span(fleet: Fleet, name: str) -> str:
     return tokens(low) if low == high else f"{grouped(low)} to {grouped(high)}"
 
 
+def in_time_note(fleet: Fleet) -> tuple[str, str]:
+    """How many models have a card that meets the target, for a panel."""
+    found = sum(best_card(row) is not None for row in fleet.standings)
+    return _count(found, "model"), f"of {len(fleet.models)}, at some context on some card"
+
+
 def in_time(fleet: Fleet) -> str:
     """For how many models is the target met, and on which card most often best?"""
     best = [best_card(row) for row in fleet.standings]
     found = [fleet.cards[k].slug for k in best if k is not None]
-    target = f"{milliseconds(fleet.target_ms)} ms a step"
+    target = f"{fleet.target_ms:g} ms a step"
     if not found:
         return f"No card serves any of these models within {target}."
     name = max(dict.fromkeys(found), key=found.count)
@@ -107,7 +113,7 @@ def in_time(fleet: Fleet) -> str:
 
 def served(fleet: Fleet) -> str:
     """Which models does no card's link serve once the cache must leave the GPU?"""
-    missing, target = unserved(fleet), f"{milliseconds(fleet.target_ms)} ms"
+    missing, target = unserved(fleet), f"{fleet.target_ms:g} ms"
     must = [model for model, row in zip(fleet.models, fleet.standings, strict=True) if any(e.offload_ctx for e in row)]
     if not must:
         return "None of these models must leave a card on which its weights fit."

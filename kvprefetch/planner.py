@@ -224,6 +224,18 @@ def sweep_columns(
     )
 
 
+def prefetch_ms(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    contexts: Iterable[int],
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+) -> np.ndarray:
+    """The column of that name of `sweep_columns`, where nothing else of it is needed."""
+    return _steps(model, hw, contexts_in_order(contexts), batch, depth, terms).prefetch * 1e3
+
+
 def sweep(
     model: ModelConfig,
     hw: HardwareProfile,

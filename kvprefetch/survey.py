@@ -17,7 +17,8 @@ from kvprefetch.capacity import DEFAULT_RESERVE, largest_offloaded_ctx, largest_
 from kvprefetch.checks import number, refusal
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_CTX
-from kvprefetch.planner import compare, contexts_in_order, crossover_ctx, sweep_columns
+from kvprefetch.planner import contexts_in_order, crossover_ctx, prefetch_ms, sweep_columns
+from kvprefetch.roofline import head_time, layer_times
 
 MOST_TARGET = 1e6  # ms
 AT_ONCE = 64  # contexts that one round of a search looks at
@@ -100,12 +101,13 @@ def standing(
     resident = _resident_ctx(model, usable, batch, terms.kv_dtype) if weights_fit else None if usable is None else 0
 
     def engine_ms(ctx_len: int) -> float:
-        return compare(model, hw, ctx_len, batch, depth, terms).engine_ms
+        compute = layer_times(model.layers, hw, ctx_len, batch, terms).compute
+        return 1e3 * (float(compute.sum()) + head_time(model, hw, terms))
 
-    def prefetch_ms(ctx_len: np.ndarray) -> np.ndarray:
-        return sweep_columns(model, hw, ctx_len, batch, depth, terms).prefetch_ms
+    def prefetched(*ctx_len: int) -> np.ndarray:
+        return prefetch_ms(model, hw, ctx_len, batch, depth, terms)
 
-    in_time = _longest_in_time(prefetch_ms, target_ms)
+    in_time = _longest_in_time(prefetched, target_ms)
     longest = MOST_CTX if resident is None else resident
     on_gpu = 0 if not weights_fit else longest if engine_ms(longest or 1) <= target_ms else None
     if on_gpu is None:  # the step grows where attention reads the cache
@@ -118,7 +120,7 @@ def standing(
         crossover_ctx=crossover_ctx(model, hw, batch, terms),
         weights_fit=weights_fit,
         resident_ctx=resident,
-        offload_ms=float(prefetch_ms(np.array([resident + 1]))[0]) if weights_fit and resident is not None else None,
+        offload_ms=float(prefetched(resident + 1)[0]) if weights_fit and resident is not None else None,
         engine_in_time_ctx=on_gpu,
         link_in_time_ctx=in_time,
         reach_ctx=reach,
@@ -126,11 +128,11 @@ def standing(
     )
 
 
-def _longest_in_time(prefetch_ms: Callable[[np.ndarray], np.ndarray], target_ms: float) -> int:
+def _longest_in_time(prefetched: Callable[..., np.ndarray], target_ms: float) -> int:
     """The largest whole context of at most MOST_CTX whose step is at most `target_ms`; 0 where none is."""
     low, high = 0, MOST_CTX + 1  # in time, and too late
     while high - low > 1:
-        inner = contexts_in_order(np.geomspace(low + 1, high - 1, AT_ONCE).round().astype(int))
-        late = bisect_left(prefetch_ms(inner) > target_ms, True)
-        low, high = [low, *inner.tolist()][late], [*inner.tolist(), high][late]
+        inner = contexts_in_order(np.geomspace(low + 1, high - 1, AT_ONCE).round().astype(int)).tolist()
+        late = bisect_left(prefetched(*inner) > target_ms, True)
+        low, high = [low, *inner][late], [*inner, high][late]
     return low
