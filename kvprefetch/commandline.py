@@ -173,11 +173,11 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
         jobs = options.jobs and whole_number("jobs", _whole_number("jobs", options.jobs), MOST_JOBS)
-        failures += _jupyter("parallel").build_all(stale, jobs, options.scheduler)
+        failures += _jupyter("parallel").build_all(stale, jobs, options.scheduler and _address(options.scheduler))
     for failure in failures:
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:
-        raise InputError(f"{len(failures)} failed, {len(pages)} asked for; what is there is whole")
+        raise InputError(f"{len(failures)} failed; whatever else was asked for is there")
     index = os.path.relpath(folder(pages[0]).parent / "index.html")
     print(f"{index}: {len(stale)} built, {len(pages) - len(stale)} unchanged")
 
@@ -236,6 +236,12 @@ def _decimal(what: str, text: str) -> float:
     if re.fullmatch(r"\s*[0-9]{0,9}\.?[0-9]{1,18}\s*", text):
         return float(text)
     raise refusal(what, text, "a number")
+
+
+def _address(text: str) -> str:
+    if re.fullmatch(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}", text.strip()):
+        return text.strip()
+    raise refusal("scheduler", text, "the address of a running Dask scheduler, such as tcp://host:8786")
 
 
 def _text(_: str, text: str) -> str:

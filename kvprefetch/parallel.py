@@ -123,8 +123,7 @@ def _on_cluster(left: Mapping[int, Page], scheduler: str) -> Iterator[tuple[int,
         client = Client(scheduler, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"scheduler: got {scheduler!r}, which does not answer ({reason}); accepted: the address of a "
-                         "running Dask scheduler, such as tcp://host:8786") from None  # fmt: skip
+        raise InputError(f"scheduler: {scheduler} does not answer: {reason}") from None
     with client, joblib.parallel_config("dask", client=client, wait_for_workers_timeout=CONNECTING):
         try:
             tasks = [joblib.delayed(_make)(index, page) for index, page in left.items()]
