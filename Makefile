@@ -10,6 +10,11 @@ override export CTX := $(value CTX)
 override export RESIDENT := $(value RESIDENT)
 override export RESERVE := $(value RESERVE)
 override export TERMS := $(value TERMS)
+override export MODELS := $(value MODELS)
+override export HWS := $(value HWS)
+override export TARGET := $(value TARGET)
+override export JOBS := $(value JOBS)
+override export SCHEDULER := $(value SCHEDULER)
 
 # Under LC_ALL=C, Python cannot start in a folder whose name is not ASCII.
 export LC_ALL := C.UTF-8
@@ -23,6 +28,12 @@ help: ## list the targets
 
 report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100 CONTEXTS=512,1024 BATCH=4 DEPTH=2
 	@$(python) -m kvprefetch report
+
+reports: .venv/installed ## build the report of every pair of params/fleet.yaml, or of MODELS="…" HWS="…": JOBS=2
+	@$(python) -m kvprefetch reports
+
+fleet: .venv/installed ## build reports/fleet/, which compares those pairs: TARGET=50
+	@$(python) -m kvprefetch fleet
 
 notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
 	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab $$LAB_FLAGS "$$copy"
@@ -66,4 +77,4 @@ clean: ## remove reports that are not tracked, caches and the environment; worki
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help report notebook models cards test regress reference bench lint lock clean
+.PHONY: help report reports fleet notebook models cards test regress reference bench lint lock clean

@@ -15,9 +15,9 @@ from kvprefetch.capacity import fits, usable_bytes
 from kvprefetch.catalog import CatalogEntry
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.fleet import Fleet
+from kvprefetch.grid import Standing
 from kvprefetch.layers import MOST_CTX
 from kvprefetch.planner import Comparison, compare
-from kvprefetch.survey import Standing
 from kvprefetch.termtext import read_terms
 from kvprefetch.verify import ROUNDING, Check
 

@@ -17,10 +17,10 @@ from kvprefetch.capacity import DEFAULT_RESERVE, MOST_RESERVE
 from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, Config, Shelf, find, keep, short_names
 from kvprefetch.checks import InputError, checked_keys, number, refusal, settle, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.grid import MOST_TARGET, Standing, standing
 from kvprefetch.layers import MOST_BATCH
 from kvprefetch.paths import DATA
 from kvprefetch.request import MOST_REPORT_DEPTH, PARAMETERS, Request
-from kvprefetch.survey import MOST_TARGET, Standing, standing
 from kvprefetch.termtext import FIRST_ORDER_TEXT, read_terms
 
 FILE = "params/fleet.yaml"
