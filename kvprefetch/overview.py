@@ -61,16 +61,21 @@ def question(fleet: Fleet) -> str:
 
 def gap(fleet: Fleet) -> str:
     """How far below the first context that must offload does the crossover lie?"""
-    times, pairs = ratios(fleet), _count(len(fleet.models) * len(fleet.cards), "pair")
+    times = ratios(fleet)
     if not len(times):
-        return f"In none of the {pairs} is there both a crossover and a context that must offload."
-    below, both = int((times > 1).sum()), _count(len(times), "pair")
-    low, high = _times(times.min()), _times(times.max())
-    which = "In each" if below == len(times) else "In none" if not below else f"In {below}"
-    so = ": where the cache has to leave the GPU, the link is already the bound, and prefetch hides only a part"
+        return "No pair has both a crossover and a context that must offload."
+    below, low, high = int((times > 1).sum()), _times(times.min()), _times(times.max())
+    which = "In the one pair that has both" if len(times) == 1 else f"In {{}} of the {len(times)} pairs that have both"
+    span = low if low == high else f"{low} to {high}"
+    if not below:
+        return (
+            f"{which.format('none')}, the crossover {'does not lie' if len(times) == 1 else 'lies'} below the first "
+            f"context that must offload, which is {span} times as long."
+        )
     return (
-        f"{which} of the {both} that have both, the crossover lies below the first context that must offload, which is "
-        f"{low if low == high else f'{low} to {high}'} times as long{so if below else ''}."
+        f"{which.format('each' if below == len(times) else below)}, the crossover lies below the first context that "
+        f"must offload, which is {span} times as long: where the cache has to leave the GPU, the link is already the "
+        "bound, and prefetch hides only a part."
     )
 
 

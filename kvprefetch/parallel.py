@@ -24,7 +24,7 @@ from kvprefetch.report import SCRATCH, artefacts
 from kvprefetch.stops import STOPS, Stopped, undisturbed, unwind_on
 
 ATTEMPTS = 3  # at what is left, when a worker was killed
-CONNECTING = 10  # seconds
+CONNECTING = 5  # seconds
 
 _relieved = False  # in a worker: whether it is to do no more
 
