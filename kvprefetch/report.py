@@ -11,6 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -69,7 +70,7 @@ def _make(page: Page) -> None:
 def artefacts(page: Page, progress_bar: bool = True, scratch: str = SCRATCH) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
     executed = run(page, progress_bar, scratch)
-    html, _ = ReportExporter().from_notebook_node(executed)
+    html, _ = exporter().from_notebook_node(executed)
     made = {
         "report.ipynb": nbformat.writes(executed).encode() + b"\n",
         "report.html": html.encode(),
@@ -78,6 +79,12 @@ def artefacts(page: Page, progress_bar: bool = True, scratch: str = SCRATCH) -> 
     if "before_after.png" in page.artefacts:
         made["before_after.png"] = _attached_png(executed)
     return made
+
+
+@cache
+def exporter() -> ReportExporter:
+    """The one exporter of this process, whose templates are compiled once."""
+    return ReportExporter()
 
 
 def run(page: Page, progress_bar: bool = True, scratch: str = SCRATCH) -> NotebookNode:
