@@ -29,7 +29,7 @@ def usable_bytes(hw: HardwareProfile, reserve: float = DEFAULT_RESERVE) -> Fract
 
 def free_bytes(model: ModelConfig, usable: Fraction, batch: int = 1) -> Fraction:
     """What all weights and the recurrent state of `batch` sequences leave of `usable`; below 0 where they exceed it."""
-    state = sum(Fraction(float(layer.state_bytes)) for layer in model.layers)
+    state = sum(Fraction(float(layer.state_bytes)) for layer in model.layers if layer.state_bytes)
     return usable - Fraction(float(model.total_bytes)) - batch * state
 
 

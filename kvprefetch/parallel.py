@@ -49,9 +49,9 @@ def build_all(pages: Sequence[Page], jobs: int | None = None, scheduler: str | N
     try:
         _count(bar, 0, 0)
         bar.refresh()
-        with closing(_made(pages, jobs, scheduler)) as results:
-            for index, made in results:
-                failure = made.failure or _published(pages[index], made)
+        with closing(made(pages, jobs, scheduler)) as results:
+            for index, result in results:
+                failure = result.failure or _published(pages[index], result)
                 failures += [failure] if failure else []
                 published += not failure
                 _count(bar, published, len(failures))
@@ -83,14 +83,14 @@ def _published(page: Page, made: Made) -> str:
     return ""
 
 
-def _made(pages: Sequence[Page], jobs: int | None, scheduler: str | None) -> Iterator[tuple[int, Made]]:
+def made(pages: Sequence[Page], jobs: int | None = None, scheduler: str | None = None) -> Iterator[tuple[int, Made]]:
     """What comes of each page, with its index, in the order in which they are done."""
     left = dict(enumerate(pages))
     for _ in range(ATTEMPTS):
         try:
-            for index, made in _on_cluster(left, scheduler) if scheduler else _here(left, jobs):
+            for index, result in _on_cluster(left, scheduler) if scheduler else _here(left, jobs):
                 del left[index]
-                yield index, made
+                yield index, result
             return
         except BrokenProcessPool:  # one worker was killed, which ends all of them
             pass
