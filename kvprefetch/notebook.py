@@ -6,6 +6,7 @@ panels escape their cells themselves.
 
 from __future__ import annotations
 
+import gc
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from matplotlib.figure import Figure
 from kvprefetch import __version__
 from kvprefetch.charts import styled
 from kvprefetch.request import Request
+
+gc.freeze()  # what is loaded by now is here to stay: to look through it again and again takes a tenth of a run
 
 _TEMPLATES = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
 _TABLE = _TEMPLATES.from_string("""\

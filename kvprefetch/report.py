@@ -7,6 +7,7 @@ cell tagged "metrics" printed, and before_after.png is the picture attached to o
 from __future__ import annotations
 
 import base64
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.stops import undisturbed
+
+gc.freeze()  # what is loaded by now is here to stay: to look through it again takes a third of a page's rendering
 
 SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
