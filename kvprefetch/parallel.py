@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import active_children, resource_tracker
 from tempfile import TemporaryDirectory
 
@@ -19,14 +20,16 @@ from tqdm import tqdm
 
 from kvprefetch.checks import InputError
 from kvprefetch.html.index import index_page
+from kvprefetch.nursery import Nursery
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index
-from kvprefetch.report import SCRATCH, artefacts
+from kvprefetch.report import SCRATCH, Kernels, artefacts, kernel, kernel_environment
 from kvprefetch.stops import STOPS, Stopped, undisturbed, unwind_on
 
 ATTEMPTS = 3  # at what is left, when a worker was killed
 CONNECTING = 5  # seconds
 
 _relieved = False  # in a worker: whether it is to do no more
+_of_this_process: Nursery | None = None  # in a worker
 
 
 @dataclass(frozen=True)
@@ -132,12 +135,12 @@ def _on_cluster(left: Mapping[int, Page], scheduler: str) -> Iterator[tuple[int,
             raise InputError(f"scheduler: {scheduler} has had no worker for {CONNECTING} s; start one") from None
 
 
-def _make(index: int, page: Page, scratch: str = SCRATCH) -> tuple[int, Made]:
+def _make(index: int, page: Page, kernels: Kernels = kernel) -> tuple[int, Made]:
     """The page's files, or why there are none."""
     try:
         digest = inputs_digest(page)
         page.keep()
-        return index, Made(artefacts(page, False, scratch), digest)
+        return index, Made(artefacts(page, False, kernels), digest)
     except InputError as error:
         return index, Made(failure=str(error))
     except Exception as error:  # whatever it is, other pages go on
@@ -156,12 +159,21 @@ def _in_worker(index: int, page: Page, scratch: str) -> tuple[int, Made] | None:
         return None
     try:
         unwind_on(signal.SIGTERM)
-        return _make(index, page, scratch)
+        return _make(index, page, partial(kernel, scratch, _nursery().managers()))
     except Stopped:
         _relieved = True
         return None
     finally:
         signal.signal(signal.SIGTERM, _relieve)
+
+
+def _nursery() -> Nursery:
+    """The one of this process, anew where it has died."""
+    global _of_this_process
+    with undisturbed():
+        if _of_this_process is None or not _of_this_process.lives:
+            _of_this_process = Nursery(kernel_environment())
+    return _of_this_process
 
 
 def _relieve(*_: object) -> None:
