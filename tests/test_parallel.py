@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_is_replaced(again, tmp_path):
     once = again / "once"
     shutil.rmtree(again / "reports")
     report = again / "kvprefetch" / "report.py"
-    kill = "    executed = run(page, progress_bar, scratch)\n"
+    kill = "    executed = run(page, progress_bar, kernels)\n"
     assert kill in report.read_text()
     guard = f"    if 'mistral' in page.folder and not os.path.exists({str(once)!r}):\n        "
     guard += f"open({str(once)!r}, 'w').close(); os.kill(os.getpid(), 9)\n"
@@ -135,6 +135,21 @@ def test_a_worker_that_is_killed_is_replaced(again, tmp_path):
     assert {name: text for name, text in published(again).items() if DIGEST not in name} == {
         name: text for name, text in before.items() if DIGEST not in name
     }
+
+
+def test_a_process_that_kernels_are_forked_from_and_that_is_killed_is_one_line_and_replaced(again):
+    shutil.rmtree(again / "reports")
+    parallel = again / "kvprefetch" / "parallel.py"
+    fetch = "    return _of_this_process\n"
+    assert fetch in parallel.read_text()
+    kill = f"    import os\n    if not os.path.exists({str(again / 'once')!r}):\n"
+    kill += f"        open({str(again / 'once')!r}, 'w').close(), os.kill(_of_this_process._process.pid, 9)\n"
+    parallel.write_text(parallel.read_text().replace(fetch, kill + fetch))
+    done = reports(again, "--jobs", "2")
+    assert done.returncode == 2
+    failed, _ = said(done.stderr)
+    assert failed.endswith("the process that kernels are forked from died")
+    assert reports(again, "--jobs", "2").returncode == 0
 
 
 @pytest.mark.parametrize(("delay", "everyone"), [(0.5, True), (0.9, False), (1.3, True), (2.5, False), (4.0, True)])
