@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -22,8 +21,6 @@ from kvprefetch.roofline import head_time, layer_times
 
 MOST_TARGET = 1e6  # ms
 AT_ONCE = 64  # contexts that one round of a search looks at
-
-_resident_ctx = lru_cache(maxsize=4096)(largest_resident_ctx)  # many cards have the same memory
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,9 @@ def standing(
     number("target_ms", target_ms, least=0, most=MOST_TARGET)
     usable = usable_bytes(hw, reserve)
     weights_fit = None if usable is None else usable >= model.total_bytes
-    resident = _resident_ctx(model, usable, batch, terms.kv_dtype) if weights_fit else None if usable is None else 0
+    resident = (
+        largest_resident_ctx(model, usable, batch, terms.kv_dtype) if weights_fit else None if usable is None else 0
+    )
 
     def engine_ms(ctx_len: int) -> float:
         compute = layer_times(model.layers, hw, ctx_len, batch, terms).compute

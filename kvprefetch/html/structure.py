@@ -110,7 +110,7 @@ def merge_code(soup: BeautifulSoup) -> None:
 def number_headings(soup: BeautifulSoup) -> None:
     """Give each heading below the title an anchor made of its text, unique on the page."""
     seen: dict[str, int] = {}
-    for heading in soup.find_all(re.compile("^h[2-6]$")):
+    for heading in soup.find_all(["h2", "h3", "h4", "h5", "h6"]):
         slug = re.sub(r"[^a-z0-9]+", "-", text_of(heading).lower()).strip("-") or "section"
         seen[slug] = seen.get(slug, 0) + 1
         heading["id"] = slug if seen[slug] == 1 else f"{slug}-{seen[slug]}"
