@@ -303,7 +303,11 @@ def test_digits_are_grouped_in_threes():
 
 
 def test_megabytes_to_three_digits():
-    assert [formats.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == ["0.0123 MB", "1.05 MB", "436 MB"]
+    assert [formats.megabytes(count) for count in (12_345, 1_048_576, 436_207_616)] == [
+        "0.0123 MB",
+        "1.05 MB",
+        "436 MB",
+    ]
 
 
 def test_the_words_for_the_bound():
