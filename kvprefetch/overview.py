@@ -9,9 +9,10 @@ import numpy as np
 
 from kvprefetch.figures import best_card, closest_card, heat, pairs, ratios, unserved
 from kvprefetch.fleet import Fleet
+from kvprefetch.formats import grouped, milliseconds, tokens
 from kvprefetch.layers import MOST_CTX
 from kvprefetch.notebook import plain
-from kvprefetch.prose import ahead, grouped, milliseconds, tokens
+from kvprefetch.prose import ahead
 from kvprefetch.termtext import FIRST_ORDER_TEXT
 
 MOST_NAMED = 12  # models that one sentence names
