@@ -241,7 +241,6 @@ def test_a_cluster_one_of_whose_workers_is_killed_builds_the_same_bytes(again, c
 
 
 def test_a_worker_with_another_package_is_found_out(again, cluster):
-    notebook = again / "kvprefetch" / "__init__.py"  # changes here after the workers have started, and so their digest
     address, _ = cluster
     command = [sys.executable, "-c", "import sys; from kvprefetch import parallel, publish\n"]
     command[-1] += "publish.common_digest = lambda notebook: b'other'\n"
@@ -255,7 +254,6 @@ def test_a_worker_with_another_package_is_found_out(again, cluster):
     )
     assert done.returncode == 2
     assert "made from other inputs than those here: files changed, or a worker has other ones" in done.stderr
-    assert notebook.exists()
 
 
 @pytest.mark.parametrize(
