@@ -15,7 +15,7 @@ from typing import NoReturn
 from kvprefetch.calibration import calibrate
 from kvprefetch.calibrationrows import read_task
 from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, find, short_names
-from kvprefetch.checks import InputError, whole_number
+from kvprefetch.checks import InputError, line_of_text, whole_number
 from kvprefetch.configs import HardwareProfile, ModelConfig
 from kvprefetch.fleet import Fleet, entries, fleet_names, names_in, requests
 from kvprefetch.metrics import as_json, from_json, measure, planned
@@ -34,12 +34,13 @@ from kvprefetch.options import (
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.printing import answer, plan_lines, sweep_lines
 from kvprefetch.profile import profile_yaml, summary
-from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_date
+from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_date, write_whole
 from kvprefetch.request import PARAMETERS, Request
 from kvprefetch.validation import predictions
 from kvprefetch.validationpage import ValidationPage
 from kvprefetch.validationprose import trust
 
+MOST_PATH = 4096  # characters
 Models, Cards = list[CatalogEntry[ModelConfig]], list[CatalogEntry[HardwareProfile]]
 
 
@@ -159,20 +160,20 @@ def _report(options: argparse.Namespace) -> None:
     page = os.path.relpath(folder(request) / "report.html")
     try:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError):  # somebody has edited it
+    except (ValueError, KeyError, TypeError, RecursionError):  # somebody has edited it
         metrics = measure(request)
     print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    found = calibrate(read_task(options.measurements))
+    found = calibrate(read_task(line_of_text("measurements", options.measurements, MOST_PATH)))
     if options.output is None:
         print(profile_yaml(found), end="")
         return
-    try:
-        Path(options.output).write_text(profile_yaml(found), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"output {options.output}: cannot be written: {error.strerror}") from None
+    output = Path(line_of_text("output", options.output, MOST_PATH))
+    if output.exists() and output.samefile(options.measurements):
+        raise InputError(f"output {output}: the measurements lie there; accepted: another file")
+    write_whole(output, profile_yaml(found))
     print("\n".join(summary(found)))
 
 

@@ -96,6 +96,12 @@ class Fleet:
         return {**given, "models": list(self._slugs[0]), "cards": list(self._slugs[1])}
 
     @property
+    def size(self) -> str:
+        """ "3 models on 1 card"."""
+        models, cards = len(self.models), len(self.cards)
+        return f"{models} model{'s' * (models != 1)} on {cards} card{'s' * (cards != 1)}"
+
+    @property
     def command(self) -> str:
         """The command that builds this page."""
         models, cards = (",".join(slugs) for slugs in self._slugs)

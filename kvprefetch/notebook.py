@@ -48,7 +48,8 @@ def plain(text: str) -> str:
 
 
 def _formatted(value: object, spec: str) -> str:
-    return format(value, spec).replace("_", "\N{NARROW NO-BREAK SPACE}") if spec else str(value)
+    text = format(value, spec).replace("_", "\N{NARROW NO-BREAK SPACE}") if spec else str(value)
+    return text.removeprefix("-") if re.fullmatch(r"-0(\.0*)?", text) else text
 
 
 def say(text: str) -> None:

@@ -28,7 +28,8 @@ LOADED = (
         "matplotlib.backends.backend_svg",
     ),
     *("kvprefetch.notebook", "kvprefetch.overview", "kvprefetch.heatmap", "kvprefetch.verify", "kvprefetch.metrics"),
-    *("kvprefetch.captions", "kvprefetch.caveats", "kvprefetch.derivation", "kvprefetch.effects"),
+    *("kvprefetch.answers", "kvprefetch.captions", "kvprefetch.caveats", "kvprefetch.derivation", "kvprefetch.holding"),
+    "kvprefetch.validationprose",
 )
 
 

@@ -25,7 +25,7 @@ def window(what: str, text: str) -> int | str:
 
 
 def decimal(what: str, text: str) -> float:
-    if re.fullmatch(r"\s*[0-9]{0,9}\.?[0-9]{1,18}\s*", text):
+    if re.fullmatch(r"\s*[0-9]{0,10}\.?[0-9]{1,18}\s*", text):
         return float(text)
     raise refusal(what, text, "a number")
 

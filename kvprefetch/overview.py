@@ -47,7 +47,7 @@ def title(fleet: Fleet) -> str:
     parts = {"batch": fleet.batch, "depth": fleet.depth}
     other = "".join(f", {name} {value}" for name, value in parts.items() if value != 1)
     terms = "" if fleet.terms == FIRST_ORDER_TEXT else f", {fleet.terms}"
-    return f"{_count(len(fleet.models), 'model')} on {_count(len(fleet.cards), 'card')}{other}{terms}"
+    return f"{fleet.size}{other}{terms}"
 
 
 def question(fleet: Fleet) -> str:

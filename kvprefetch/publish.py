@@ -150,6 +150,17 @@ def publish(page: Page, artefacts: Mapping[str, bytes], digest: str) -> None:
             _swap(here, new, old, names)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of the user's, or leave what was there as it was and raise InputError."""
+    new = path.with_name(f".new-{path.name}")
+    with _writing(f"output {path}"):
+        try:
+            new.write_text(text, encoding="utf-8")
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+
+
 def publish_index(render: Callable[[Sequence[Published], Sequence[Beside]], str]) -> None:
     """Rebuild reports/index.html with what `render` makes of the reports and other pages that are there."""
     reports = workspace() / "reports"
@@ -167,7 +178,7 @@ def _whole_reports() -> Iterator[Published]:
         if all((here / name).is_file() for name in ARTEFACTS):
             try:
                 yield Published(here.name, from_json((here / "metrics.json").read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 pass  # edited by hand into something that cannot be listed
 
 
@@ -177,7 +188,7 @@ def _pages_beside() -> Iterator[Beside]:
         if (here / "report.html").is_file() and (here / "metrics.json").is_file():
             try:
                 yield Beside(here.name, title_of((here / "metrics.json").read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 pass  # a pair's report, or edited by hand
 
 

@@ -262,7 +262,7 @@ def test_a_worker_with_another_package_is_found_out(again, cluster):
         (("--scheduler", "nonsense"), "scheduler: got 'nonsense'; accepted: the address of a running Dask scheduler"),
         (("--jobs", "0"), "jobs: got 0; accepted: a whole number from 1 to 1000"),
         (("--jobs", "two"), "jobs: got 'two'; accepted: a whole number"),
-        (("--target", "fast"), "target: got 'fast'; accepted: a number"),
+        (("--target-ms", "fast"), "target-ms: got 'fast'; accepted: a number"),
     ],
 )
 def test_bad_options_are_one_line(checkout, arguments, message):
