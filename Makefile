@@ -12,6 +12,10 @@ override export RESERVE := $(value RESERVE)
 override export TARGET_MS := $(value TARGET_MS)
 override export GENERATE := $(value GENERATE)
 override export TERMS := $(value TERMS)
+override export MODELS := $(value MODELS)
+override export HWS := $(value HWS)
+override export JOBS := $(value JOBS)
+override export SCHEDULER := $(value SCHEDULER)
 
 # Under LC_ALL=C, Python cannot start in a folder whose name is not ASCII.
 export LC_ALL := C.UTF-8
@@ -28,6 +32,12 @@ report: .venv/installed ## build reports/<model>--<hw>/: MODEL=llama3-8b HW=a100
 
 validation: .venv/installed ## build reports/validation/: predictions held against published measurements
 	@$(python) -m kvprefetch validation
+
+reports: .venv/installed ## build the report of every pair of params/fleet.yaml, or of MODELS="…" HWS="…": JOBS=2
+	@$(python) -m kvprefetch reports
+
+fleet: .venv/installed ## build reports/fleet/, which compares those pairs: TARGET_MS=50
+	@$(python) -m kvprefetch fleet
 
 notebook: .venv/installed ## open a working copy of the notebook in JupyterLab, MODEL, HW and the rest filled in
 	@copy=$$($(python) -m kvprefetch notebook) && exec $(python) -m jupyterlab $$LAB_FLAGS "$$copy"
@@ -71,4 +81,4 @@ clean: ## remove reports that are not tracked, caches and the environment; worki
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help report validation notebook models cards test regress reference bench lint lock clean
+.PHONY: help report validation reports fleet notebook models cards test regress reference bench lint lock clean

@@ -22,6 +22,7 @@ _HOMES = {
     "crossover_ctx": "planner",
     "peak_ctx": "planner",
     "sweep": "planner",
+    "survey": "grid",
 }
 _MODELS = {"LLAMA3_8B": "llama3-8b", "LLAMA2_13B": "llama2-13b", "MISTRAL_7B": "mistral-7b"}
 _HARDWARE = {"A100_PCIE": "a100", "A100_PCIE_GEN3": "a100-gen3", "RTX4090": "rtx4090"}

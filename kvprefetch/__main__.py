@@ -1,5 +1,4 @@
-"""The command line: kvprefetch sweep | crossover | report | notebook | calibrate | validation |
-model | models | cards."""
+"""The command line: kvprefetch plan | sweep | crossover | report | reports | fleet | notebook | calibrate | ..."""
 
 import sys
 from collections.abc import Sequence

@@ -81,10 +81,10 @@ def hideable(plan: Plan, outlook: Outlook) -> str:
 
 def throughput(plan: Plan, outlook: Outlook) -> str:
     """Which batch decodes most tokens a second, and what the link allows at most."""
-    if plan.fit is Fit.UNKNOWN:
+    if plan.memory is None:
         return "Which batches fit is not known."
     if not outlook.served:
-        return "No batch fits."
+        return "At this depth no batch fits." if plan.fit is Fit.DEPTH else "No batch fits."
     best, ceiling = max(outlook.served, key=lambda row: row.tokens_per_s), outlook.link_ceiling_tokens_per_s
     most = f"With the cache as it is, most tokens a second are {best.tokens_per_s:.4g}: batch {best.batch}, {best.way}."
     return most if ceiling is None else f"{most} Offloaded, the link lets no batch decode more than {ceiling:.4g}."
@@ -96,10 +96,12 @@ def generated(plan: Plan, outlook: Outlook) -> str:
     takes = "takes" if plan.fit.runs else "would take, were there room,"
     start = f"To generate {tokens(prefetch.tokens)} from {tokens(plan.ctx_len)} on {takes}"
     if not plan.step.offloaded_bytes:
-        return f"{start} {_generation(resident)} with all KV on the GPU."
+        return f"{start} {_generation(prefetch)}."
     offloaded = f"{_generation(prefetch)} with prefetch, and {outlook.ondemand_generation.total_s:.2f} s on demand"
     if plan.fit is Fit.RESIDENT:
-        return f"{start} {_generation(resident)} with all KV on the GPU; offloaded, {offloaded}."
+        reach, last = plan.memory.resident_ctx, plan.ctx_len + prefetch.tokens - 1
+        until = "" if reach is None or reach >= last else f", where it fits up to {tokens(reach)}"
+        return f"{start} {_generation(resident)} with all KV on the GPU{until}; offloaded, {offloaded}."
     return f"{start} {offloaded}."
 
 
@@ -137,9 +139,9 @@ def ranking(plan: Plan) -> str:
         return f"At {at} no way to serve a step fits."
     best = plan.ways[0]
     behind = f", {milliseconds(best.total_ms)} ms a step"
-    if plan.fit is Fit.UNKNOWN:
+    if plan.memory is None:
         return f"At {at} the fastest way looked at is: {best.name}{behind}; what fits is not known."
-    if plan.fit is Fit.RESIDENT and not plan.changes:
+    if best.name == "all KV on the GPU":
         kept = f"all KV on the GPU, {milliseconds(plan.planned_ms)} ms a step"
         return f"At {at} nothing beats keeping the cache as it is: {kept}."
     return f"At {at} the fastest way that fits is: {best.name}{behind}."
@@ -151,7 +153,7 @@ def left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
 
 
 def _left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> Iterator[str]:
-    if plan.fit is Fit.UNKNOWN:
+    if plan.memory is None:
         yield "What fits is not known, so keeping all KV on the GPU and streaming weights are left out."
     elif plan.fit is Fit.RESIDENT:
         yield "All of it fits, so streaming weights is left out."

@@ -19,6 +19,7 @@ from kvprefetch.layers import kv_bytes, step_weight_bytes
 
 NOISE = 0.01  # relative residuals beyond this count less than squared: an outlier does not draw the line
 ALIKE = 1e-3  # columns whose directions differ by less cannot be told apart by timings
+MOST_MISSED = 0.5  # of a step, in the median: beyond it the rows are of something else
 MOST_UNCERTAIN = 0.5  # a share whose standard error is more of it than this is not determined
 TOGETHER = {  # what would tell two figures apart
     ("weight_efficiency", "attention_efficiency"): "resident rows at two contexts or more, well apart",
@@ -80,10 +81,14 @@ def calibrate(task: Task) -> Calibration:
                 f"{name}: known to ± {100 * error / unknown:.0f} % by these rows, which do not determine it; accepted: "
                 "more rows, contexts further apart, or less noise"
             )
+    fitted_s = measured * (1 + fixed + relative @ np.array(found.unknowns))
+    miss = float(np.median(np.abs(fitted_s / measured - 1)))
+    if miss > MOST_MISSED:
+        raise InputError(
+            f"rows: the fit misses them by {100 * miss:.0f} % in the median; accepted: rows of this model and card"
+        )
     fitted = tuple(map(_fitted, names, found.unknowns, found.errors, found.at_bound))
-    return Calibration(
-        task, fitted, tuple((1e3 * measured * (1 + fixed + relative @ np.array(found.unknowns))).tolist())
-    )
+    return Calibration(task, fitted, tuple((1e3 * fitted_s).tolist()))
 
 
 def _work(task: Task, row: Row) -> list[float]:
@@ -105,6 +110,10 @@ def _columns(task: Task, work: np.ndarray) -> list[int]:
     """The figures to fit, as places in ACHIEVED."""
     if not task.fit:
         spoken_of = [k for k, name in enumerate(ACHIEVED) if work[:, k].any() and name != "layer_overhead_us"]
+        if not spoken_of:
+            raise InputError(
+                "rows: they speak of no figure; accepted: resident, on-demand or copy rows of a model with a cache"
+            )
         return spoken_of
     for name in task.fit:
         if not work[:, ACHIEVED.index(name)].any():

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
@@ -18,6 +19,7 @@ from kvprefetch.roofline import kv_blocks, offloaded_bytes, offloaded_tokens
 
 DEFAULT_RESERVE = 0.1  # of the card's memory: activations, workspaces, fragmentation
 MOST_RESERVE = 0.9
+_remembered = lru_cache(maxsize=1024)  # of limits that hold at every context, and so are asked for at each
 
 
 def usable_bytes(hw: HardwareProfile, reserve: float = DEFAULT_RESERVE) -> Fraction | None:
@@ -29,10 +31,11 @@ def usable_bytes(hw: HardwareProfile, reserve: float = DEFAULT_RESERVE) -> Fract
 
 def free_bytes(model: ModelConfig, usable: Fraction, batch: int = 1) -> Fraction:
     """What all weights and the recurrent state of `batch` sequences leave of `usable`; below 0 where they exceed it."""
-    state = sum(Fraction(float(layer.state_bytes)) for layer in model.layers)
+    state = sum(Fraction(float(layer.state_bytes)) for layer in model.layers if layer.state_bytes)
     return usable - Fraction(float(model.total_bytes)) - batch * state
 
 
+@_remembered
 def largest_resident_ctx(model: ModelConfig, usable: Fraction, batch: int = 1, kv_dtype: str = "fp16") -> int | None:
     """The largest whole context at which all KV stays on the GPU; 0 where none does, None where every one does."""
     free = free_bytes(model, usable, batch)
@@ -62,6 +65,7 @@ def fits(
     return _gpu_kv_bytes(model.layers, ctx_len, batch, depth, terms) <= free_bytes(model, usable, batch)
 
 
+@_remembered
 def largest_offloaded_ctx(
     model: ModelConfig, usable: Fraction, batch: int = 1, depth: int = 1, terms: Terms = FIRST_ORDER
 ) -> int | None:

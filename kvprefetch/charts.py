@@ -225,7 +225,7 @@ def link_map(ax: Axes, contexts: Sequence[int], rates: Sequence[float], reductio
     return ax
 
 
-def _short(value: float, longest: float) -> str:
+def short(value: float, longest: float) -> str:
     """`value` for a tick: as it is below `longest`, else in thousands, millions or milliards."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= max(unit, longest):
@@ -233,8 +233,8 @@ def _short(value: float, longest: float) -> str:
     return f"{value:g}"
 
 
-_CONTEXTS = FuncFormatter(lambda tokens, _: _short(tokens, longest=1e5))
-_VALUES = FuncFormatter(lambda value, _: _short(value, longest=1e4))
+_CONTEXTS = FuncFormatter(lambda tokens, _: short(tokens, longest=1e5))
+_VALUES = FuncFormatter(lambda value, _: short(value, longest=1e4))
 
 
 def _by_context(ax: Axes, lines: Sweep, crossover: int | None) -> Axes:

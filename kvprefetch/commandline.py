@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from kvprefetch.calibration import calibrate
 from kvprefetch.calibrationrows import read_task
-from kvprefetch.catalog import HARDWARE, MODELS, find, short_names
-from kvprefetch.checks import InputError, refusal
+from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, find, short_names
+from kvprefetch.checks import InputError, line_of_text, whole_number
+from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.fleet import Fleet, entries, fleet_names, names_in, requests
 from kvprefetch.metrics import as_json, from_json, measure, planned
 from kvprefetch.modelfile import description, model_yaml
+from kvprefetch.options import (
+    COMPARED,
+    DEFAULT_PAIR,
+    FLEET_OPTIONS,
+    FLEET_VARIABLES,
+    MOST_JOBS,
+    OPTIONS,
+    Option,
+    address,
+    digits,
+)
 from kvprefetch.planner import crossover_ctx
 from kvprefetch.printing import answer, plan_lines, sweep_lines
 from kvprefetch.profile import profile_yaml, summary
-from kvprefetch.publish import folder, index_is_there, up_to_date
-from kvprefetch.request import AUTO, PARAMETERS, Request
+from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_date, write_whole
+from kvprefetch.request import PARAMETERS, Request
 from kvprefetch.validation import predictions
 from kvprefetch.validationpage import ValidationPage
 from kvprefetch.validationprose import trust
+
+MOST_PATH = 4096  # characters
+Models, Cards = list[CatalogEntry[ModelConfig]], list[CatalogEntry[HardwareProfile]]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,10 +57,12 @@ def parser() -> argparse.ArgumentParser:
     grammar = _Parser(prog="kvprefetch", description="Plan decode latency with the KV cache in host memory.")
     commands = grammar.add_subparsers(
         required=True,
-        metavar="plan | sweep | crossover | report | notebook | calibrate | validation | model | models | cards",
+        metavar="plan | sweep | crossover | report | reports | fleet | notebook | calibrate | validation | "
+        "model | models | cards",
     )
-    variables = " ".join(["MODEL", "HW", *(each.variable for each in PARAMETERS.values())])
-    from_environment = f"What is not given is taken from the variables {variables}, as make sets them."
+    from_environment = "What is not given is taken from the variables {}, as make sets them."
+    parameters = [each.variable for each in PARAMETERS.values()]
+    variables = " ".join(["MODEL", "HW", *parameters])
     for name, run, needed, unused, text in (
         ("plan", _plan, True, (), "print whether to offload, how much, and what would help"),
         ("sweep", _sweep, True, ("target_ms", "generate"), "print the latency of both policies by context"),
@@ -55,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         ("notebook", _notebook, False, (), "make a working copy of the notebook"),
     ):
         command = commands.add_parser(
-            name, help=text, allow_abbrev=False, description=None if needed else from_environment
+            name, help=text, allow_abbrev=False, description=None if needed else from_environment.format(variables)
         )
         command.set_defaults(run=run)
         command.add_argument(
@@ -66,14 +85,23 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
         if run in (_plan, _sweep):
             command.add_argument("--json", action="store_true", help="print it as a report's metrics.json holds it")
+    for name, run, text in (
+        ("reports", _reports, "build the report of every pair of the fleet, and the page that compares them"),
+        ("fleet", _fleet, "build the page that compares the pairs"),
+    ):
+        description = from_environment.format(" ".join([*FLEET_VARIABLES.values(), *parameters]))
+        command = commands.add_parser(name, help=text, allow_abbrev=False, description=description)
+        command.set_defaults(run=run)
+        for parameter, option in (FLEET_OPTIONS | OPTIONS).items():
+            command.add_argument(f"--{option.name}", dest=parameter, metavar=option.metavar, help=option.help)
     model = commands.add_parser("model", help="describe a model", allow_abbrev=False)
     model.set_defaults(run=_model)
     model.add_argument("model", metavar="NAME", help="short name, or path to a YAML file or a published config.json")
     model.add_argument("--yaml", action="store_true", help="print it as a file of the catalogue")
-    calibrate = commands.add_parser("calibrate", help="fit a card's profile to measured steps", allow_abbrev=False)
-    calibrate.set_defaults(run=_calibrate)
-    calibrate.add_argument("--measurements", metavar="FILE", required=True, help="YAML with rows, model and card")
-    calibrate.add_argument("--output", metavar="FILE", help="write the profile there (default: print it)")
+    fit = commands.add_parser("calibrate", help="fit a card's profile to measured steps", allow_abbrev=False)
+    fit.set_defaults(run=_calibrate)
+    fit.add_argument("--measurements", metavar="FILE", required=True, help="YAML with rows, model and card")
+    fit.add_argument("--output", metavar="FILE", help="write the profile there (default: print it)")
     validation = commands.add_parser("validation", help="build reports/validation/: predictions against measurements")
     validation.set_defaults(run=_validation)
     for name, run, text in (("models", _models, "list the models by short name"), ("cards", _cards, "list the cards")):
@@ -132,20 +160,20 @@ def _report(options: argparse.Namespace) -> None:
     page = os.path.relpath(folder(request) / "report.html")
     try:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError):  # somebody has edited it
+    except (ValueError, KeyError, TypeError, RecursionError):  # somebody has edited it
         metrics = measure(request)
     print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
 
 
 def _calibrate(options: argparse.Namespace) -> None:
-    found = calibrate(read_task(options.measurements))
+    found = calibrate(read_task(line_of_text("measurements", options.measurements, MOST_PATH)))
     if options.output is None:
         print(profile_yaml(found), end="")
         return
-    try:
-        Path(options.output).write_text(profile_yaml(found), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"output {options.output}: cannot be written: {error.strerror}") from None
+    output = Path(line_of_text("output", options.output, MOST_PATH))
+    if output.exists() and output.samefile(options.measurements):
+        raise InputError(f"output {output}: the measurements lie there; accepted: another file")
+    write_whole(output, profile_yaml(found))
     print("\n".join(summary(found)))
 
 
@@ -157,83 +185,85 @@ def _validation(_: argparse.Namespace) -> None:
     print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
 
 
+def _reports(options: argparse.Namespace) -> None:
+    _from_environment(options, FLEET_VARIABLES)
+    models, cards, failures = _members(options)
+    pairs, impossible = requests(models, cards, _values(options, OPTIONS))
+    pages = [*pairs, *([] if failures else [_compared(options, models, cards)])]
+    _build_all(options, pages, failures + impossible)
+
+
+def _fleet(options: argparse.Namespace) -> None:
+    _from_environment(options, FLEET_VARIABLES)
+    models, cards, failures = _members(options)
+    if failures:
+        raise InputError(failures[0])
+    page = _compared(options, models, cards)
+    _build_all(options, [page], [])
+    print(os.path.relpath(folder(page) / "report.html"))
+
+
+def _members(options: argparse.Namespace) -> tuple[Models, Cards, list[str]]:
+    """The fleet's models and cards, and a line for each name that is none."""
+    default = fleet_names() if None in (options.models, options.cards) else ([], [])
+    models, cards = (
+        entries(shelf, names if given is None else names_in(given, shelf))
+        for shelf, given, names in zip((MODELS, HARDWARE), (options.models, options.cards), default, strict=True)
+    )
+    return models[0], cards[0], models[1] + cards[1]
+
+
+def _compared(options: argparse.Namespace, models: Models, cards: Cards) -> Fleet:
+    """The page that compares the pairs."""
+    asked = {name: option for name, option in OPTIONS.items() if name in COMPARED}
+    return Fleet(models, cards, **_values(options, asked))
+
+
+def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Sequence[str]) -> None:
+    """Build what is not up to date and say what came of it. Raises InputError where anything failed."""
+    stale, failures = out_of_date(pages), list(failures)
+    if stale or not index_is_there():
+        jobs = options.jobs and whole_number("jobs", digits("jobs", options.jobs), MOST_JOBS)
+        failures += _jupyter("parallel").build_all(stale, jobs, options.scheduler and address(options.scheduler))
+    for failure in failures:
+        print(f"kvprefetch: {failure}", file=sys.stderr)
+    if failures:
+        raise InputError(f"{len(failures)} failed; whatever else was asked for is there")
+    index = os.path.relpath(folder(pages[0]).parent / "index.html")
+    print(f"{index}: {len(stale)} built, {len(pages) - len(stale)} unchanged")
+
+
 def _notebook(options: argparse.Namespace) -> None:
     print(os.path.relpath(_jupyter().working_copy(_request_of_make(options))))
 
 
-def _jupyter() -> ModuleType:
-    """The module that runs notebooks: loaded only where it is needed, because that takes half a second."""
+def _jupyter(module: str = "report") -> ModuleType:
+    """A module that runs notebooks: loaded only where it is needed, because that takes half a second."""
     try:
-        from kvprefetch import report
+        return import_module(f"kvprefetch.{module}")
     except ModuleNotFoundError as error:
         raise InputError(f"reports need {error.name}; install them with: pip install 'kvprefetch[report]'") from None
-    return report
 
 
 def _request_of_make(options: argparse.Namespace) -> Request:
     """What was asked for, with the environment and the defaults in place of options not given."""
-    variables = {"model": "MODEL", "hw": "HW", **{name: each.variable for name, each in PARAMETERS.items()}}
-    for name, variable in variables.items():
+    _from_environment(options, {"model": "MODEL", "hw": "HW"})
+    return _request(options)
+
+
+def _from_environment(options: argparse.Namespace, variables: Mapping[str, str]) -> None:
+    """Put what the environment says, or the default pair, in place of options not given."""
+    for name, variable in (variables | {name: each.variable for name, each in PARAMETERS.items()}).items():
         if getattr(options, name) is None:
             setattr(options, name, os.environ.get(variable) or DEFAULT_PAIR.get(name))
-    return _request(options)
 
 
 def _request(options: argparse.Namespace) -> Request:
     """What was asked for, from the options as the user wrote them."""
-    given = {name: text for name in OPTIONS if (text := getattr(options, name, None)) is not None}
-    values = {name: OPTIONS[name].read(OPTIONS[name].name, text) for name, text in given.items()}
-    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **values)
+    return Request(find(MODELS, options.model), find(HARDWARE, options.hw), **_values(options, OPTIONS))
 
 
-def _whole_number(what: str, text: str, accepted: str = "a whole number") -> int:
-    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
-        return int(text)
-    raise refusal(what, text, accepted)
-
-
-def _whole_numbers(what: str, text: str) -> tuple[int, ...]:
-    return tuple(_whole_number(what, part, "whole numbers, separated by commas") for part in text.split(","))
-
-
-def _window(what: str, text: str) -> int | str:
-    return AUTO if text.strip() == AUTO else _whole_number(what, text, f"a whole number, or {AUTO}")
-
-
-def _decimal(what: str, text: str) -> float:
-    if re.fullmatch(r"\s*[0-9]{0,9}\.?[0-9]{1,18}\s*", text):
-        return float(text)
-    raise refusal(what, text, "a number")
-
-
-def _stripped(_: str, text: str) -> str:
-    return text.strip()
-
-
-class Option(NamedTuple):
-    """How one parameter of a request is asked for."""
-
-    name: str
-    metavar: str
-    read: Callable[[str, str], object]  # of its name and the text
-    help: str
-
-
-DEFAULT_PAIR = {"model": "llama3-8b", "hw": "a100"}
-OPTIONS = {
-    "batch": Option("batch", "N", _whole_number, "sequences decoded together (default 1)"),
-    "depth": Option("depth", "N", _whole_number, "layers fetched ahead (default 1)"),
-    "contexts": Option(
-        "contexts", "N,N", _whole_numbers, "tokens in the cache, to sweep (default 512 to 32768, doubling)"
-    ),
-    "ctx_len": Option("ctx", "N", _whole_number, "the planner's context (default: the first that must offload)"),
-    "resident": Option("resident", "N", _window, "newest tokens kept on the GPU, or auto: as many as fit (default 0)"),
-    "reserve": Option("reserve", "SHARE", _decimal, "of the card's memory that stays free (default 0.1)"),
-    "target_ms": Option("target-ms", "MS", _decimal, "latency of a step that is to be kept (default 50)"),
-    "generate": Option(
-        "generate", "N", _whole_number, "tokens to generate from the planner's context on (default 512)"
-    ),
-    "terms": Option(
-        "terms", "TEXT", _stripped, "first-order or refined, then field=value by comma (default first-order)"
-    ),
-}
+def _values(options: argparse.Namespace, asked: Mapping[str, Option]) -> dict[str, object]:
+    """The parameters that were given, read."""
+    given = {name: text for name in asked if (text := getattr(options, name, None)) is not None}
+    return {name: asked[name].read(asked[name].name, text) for name, text in given.items()}

@@ -35,7 +35,7 @@ def first_reaching_ctx(
             continue
         reached = first if lead >= 0 else first + ceil(-lead / slope)
         if reached <= last:
-            if reached > MOST_SOLVED:
+            if reached > MOST_SOLVED and times_compute == 1:
                 raise refusal("model and hw", f"a crossover near {reached} tokens", f"one of at most {MOST_SOLVED}")
             return reached
     return None
@@ -88,7 +88,8 @@ def largest_reduction_ctx(
     or tokens begin to leave the GPU, every time is linear in n, the prefetch step convex and the on-demand step
     linear, so the reduction rises, then falls: one bisection finds its top there. In a uniform stack it lies at
     n* or n*-1; in others the largest of several tops can lie elsewhere. With cross-token overlap the step is a
-    difference of convex ones: what is found is a top, in a uniform stack the highest. A largest reduction below
+    difference of convex ones: what is found is the highest of a top in each octave, in a uniform stack the highest of
+    all. A largest reduction below
     0.1 % may be placed at another context. Where attention reads the cache the reduction tends to a limit: what lies
     within 0.1 % of it is not told apart.
     """
@@ -111,7 +112,9 @@ def largest_reduction_ctx(
         now, then = reductions(ctx_len, ctx_len + 1)
         return then <= now
 
-    edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, end} if edge <= end)
+    end = min(end, MOST_CTX)
+    octaves = {2**power for power in range(end.bit_length())} if terms.cross_token_overlap else set()
+    edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, *octaves, end} if edge <= end)
     tops = [first + bisect_left(range(first, last), True, key=falls) for first, last in pairwise(edges)]
     return [*tops, end][reductions(*tops, end).argmax()]
 
@@ -121,7 +124,9 @@ def _where_reading_dominates(
 ) -> int:
     """The context from which on reading the cache takes a thousand times as long as all else of sum c."""
     fixed, following = (layer_times(layers, hw, windows_full + n, batch, terms).compute.sum() for n in (1, 2))
-    return min(MOST_CTX, windows_full + terms.resident_tokens + ceil(1000 * fixed / (following - fixed)))
+    if following == fixed:  # to rounding
+        return MOST_CTX
+    return min(MOST_CTX, windows_full + ceil(1000 * (terms.resident_tokens + fixed / (following - fixed))))
 
 
 class _Piece(NamedTuple):

@@ -17,7 +17,9 @@ def grouped(number: int | float) -> str:
 
 def milliseconds(count: float) -> str:
     """Milliseconds to hundredths, from a thousand on to tenths, from ten thousand on to whole ones."""
-    return f"{count:.2f}" if count < 1e3 else f"{count:.1f}" if count < 1e4 else grouped(count)
+    if round(count, 2) < 1e3:
+        return f"{count:.2f}"
+    return f"{count:.1f}" if round(count, 1) < 1e4 else grouped(count)
 
 
 def megabytes(count: float) -> str:
@@ -32,11 +34,13 @@ def gigabytes(count: float) -> str:
 
 def size(count: float) -> str:
     """Bytes as GB where they are one or more, else as MB."""
-    return gigabytes(count) if count >= GB else megabytes(count)
+    return gigabytes(count) if round(count / 1e6) >= 1e3 else megabytes(count)
 
 
 def percent(share: float) -> str:
     """A share to two digits, or to whole percents."""
+    if 0 < share < 1e-4:
+        return "less than 0.01 %"
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 

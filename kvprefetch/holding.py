@@ -20,12 +20,14 @@ def parts(memory: Memory) -> tuple[float, ...]:
 def how_much(plan: Plan) -> str:
     """How much of the cache can stay on the GPU at the plan's context, and what that makes of the step."""
     at, step = tokens(plan.ctx_len), plan.step
-    if plan.fit is Fit.UNKNOWN:
+    if plan.memory is None:
         return "The card's file states no hbm_capacity_gb, so how much of the cache could stay on the GPU is not known."
     if plan.fit is Fit.WEIGHTS:
         return "Nothing of the cache can stay on the GPU, which cannot hold the weights either."
     if plan.fit is Fit.RESIDENT:
         return f"At {at} the whole cache stays on the GPU, and a step takes {step.engine_ms:.2f} ms."
+    if plan.fit is Fit.DEPTH:
+        return f"At {at} the buffers of so deep a look-ahead do not fit on the GPU; those of a smaller one do."
     if plan.window is None:
         return f"At {at} not even the buffers of an offloaded cache fit on the GPU."
     if not plan.window:
@@ -69,7 +71,7 @@ def compute_bound_window(plan: Plan) -> str:
 def windows_reading(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
     """How to read the table of windows, and what the largest window that fits does to the crossover."""
     reading = (
-        r"“Can hide” is $\min(1, \sum c / \sum t)$, the share of the transfer that no schedule can hide more than: the "
+        r"“Can hide” is $\min(1, \text{engine} / \sum t)$, the share of the transfer that no schedule can hide more than: the "
         "bytes that the link carries while the engine computes, over all that it must carry."
     )
     if plan.fit is Fit.RESIDENT or not plan.window:

@@ -87,7 +87,7 @@ def stall_free_pcie(
         waited_or_hidden = _rates(
             carried[end] - carried[first], end - first, due - np.array([done[layers[0]], 0.0]), terms
         )
-        least = max(least, waited_or_hidden.min(), *runs)
+        least = max(least, waited_or_hidden.min(), runs.max(initial=0.0))
     return None if np.isinf(least) else float(least)
 
 

@@ -6,50 +6,22 @@ panels escape their cells themselves.
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-import jinja2
 from IPython.display import HTML, Markdown, display
+from markupsafe import escape
 from matplotlib.figure import Figure
 
 from kvprefetch import __version__
 from kvprefetch.charts import styled
 from kvprefetch.request import Request
 
-_TEMPLATES = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-_TABLE = _TEMPLATES.from_string("""\
-<table>
-<caption>{{ caption }}</caption>
-<thead><tr>
-{% for column in columns %}
-<th scope="col"{% if column.format %} class="num"{% endif %}>{{ column.title }}</th>
-{% endfor %}
-</tr></thead>
-<tbody>
-{% for row in rows %}
-<tr{% if loop.index0 == mark %} class="mark"{% endif %}>
-{% for column, cell in row %}
-{% set kind = "num" if column.format else "text" %}
-{% if loop.first %}
-<th scope="row" class="{{ kind }}">{{ cell }}</th>
-{% else %}
-<td class="{{ kind }}">{{ cell }}</td>
-{% endif %}
-{% endfor %}
-</tr>
-{% endfor %}
-</tbody>
-</table>""")
-_PANEL = _TEMPLATES.from_string("""\
-<dl class="answer">
-{% for figure in figures %}
-<div><dt>{{ figure.name }}</dt><dd>{{ figure.value }}</dd><dd class="note">{{ figure.note }}</dd></div>
-{% endfor %}
-</dl>""")
+gc.freeze()  # what is loaded by now is here to stay: to look through it again and again takes a tenth of a run
 
 
 @dataclass(frozen=True)
@@ -76,7 +48,8 @@ def plain(text: str) -> str:
 
 
 def _formatted(value: object, spec: str) -> str:
-    return format(value, spec).replace("_", "\N{NARROW NO-BREAK SPACE}") if spec else str(value)
+    text = format(value, spec).replace("_", "\N{NARROW NO-BREAK SPACE}") if spec else str(value)
+    return text.removeprefix("-") if re.fullmatch(r"-0(\.0*)?", text) else text
 
 
 def say(text: str) -> None:
@@ -91,13 +64,27 @@ def takeaway(*sentences: str) -> None:
 
 def panel(*figures: KeyFigure) -> None:
     """Show the key figures side by side."""
-    display(HTML(_PANEL.render(figures=figures)))
+    rows = [
+        f'<div><dt>{escape(each.name)}</dt><dd>{escape(each.value)}</dd><dd class="note">{escape(each.note)}</dd></div>'
+        for each in figures
+    ]
+    display(HTML("\n".join(['<dl class="answer">', *rows, "</dl>"])))
 
 
 def table(caption: str, *columns: Column, mark: int | None = None) -> None:
     """Show columns of equal length as a table; the row of index `mark` stands out."""
-    cells = [[(column, _formatted(value, column.format)) for value in column.values] for column in columns]
-    display(HTML(_TABLE.render(caption=caption, columns=columns, rows=zip(*cells, strict=True), mark=mark)))
+    kinds = ["num" if column.format else "text" for column in columns]
+    heads = [
+        f'<th scope="col" class="num">{title}</th>' if kind == "num" else f'<th scope="col">{title}</th>'
+        for kind, title in zip(kinds, (escape(column.title) for column in columns), strict=True)
+    ]
+    lines = ["<table>", f"<caption>{escape(caption)}</caption>", "<thead><tr>", *heads, "</tr></thead>", "<tbody>"]
+    cells = [[escape(_formatted(value, column.format)) for value in column.values] for column in columns]
+    for index, (first, *others) in enumerate(zip(*cells, strict=True)):
+        lines += ['<tr class="mark">' if index == mark else "<tr>", f'<th scope="row" class="{kinds[0]}">{first}</th>']
+        lines += [f'<td class="{kind}">{cell}</td>' for kind, cell in zip(kinds[1:], others, strict=True)]
+        lines += ["</tr>"]
+    display(HTML("\n".join([*lines, "</tbody>", "</table>"])))
 
 
 def provenance(request: Request) -> None:
@@ -107,9 +94,14 @@ def provenance(request: Request) -> None:
         Column("Input", [f"model {request.model.slug}", f"card {request.hw.slug}"]),
         Column("SHA-256", [request.model.digest, request.hw.digest]),
     )
-    made_by = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
-    say(
-        f"Numbers and figures by kvprefetch {__version__} with {made_by}. To build it again: `{request.command}`, "
+    say(made_by(request.command))
+
+
+def made_by(command: str) -> str:
+    """What made a page, and the command that makes it again."""
+    tools = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
+    return (
+        f"Numbers and figures by kvprefetch {__version__} with {tools}. To build it again: `{command}`, "
         "where a name that ends in eight hexadecimal digits stands for the file whose SHA-256 begins with them."
     )
 

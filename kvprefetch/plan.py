@@ -49,7 +49,6 @@ class Fit(StrEnum):
     RESIDENT = "all stays on the GPU"
     OFFLOAD = "offload fits"
     WINDOW = "the resident window asked for does not fit"
-    WHOLE = "offload fits with a part on the GPU alone"
     DEPTH = "offload fits at a smaller depth alone"
     HOST = "the host's memory does not hold what is offloaded"
     NOTHING = "offload does not fit either"
@@ -222,17 +221,17 @@ def _fit(
     terms: Terms,
     window: int | None,
 ) -> Fit:
-    host = hw.host_capacity_gb is not None and step.offloaded_bytes > hw.host_capacity_gb * GB
-    if usable is None:
-        return Fit.HOST if host else Fit.UNKNOWN
-    if usable < model.total_bytes:
+    if usable is not None and usable < model.total_bytes:
         return Fit.WEIGHTS
-    if fits(model, usable, step.ctx_len, step.batch, terms=replace(terms, resident_tokens=step.ctx_len)):
+    all_resident = replace(terms, resident_tokens=step.ctx_len)
+    if usable is not None and fits(model, usable, step.ctx_len, step.batch, terms=all_resident):
         return Fit.RESIDENT
+    if hw.host_capacity_gb is not None and step.offloaded_bytes > hw.host_capacity_gb * GB:
+        return Fit.HOST
+    if usable is None:
+        return Fit.UNKNOWN
     if fits(model, usable, step.ctx_len, step.batch, step.depth, terms):
-        return Fit.HOST if host else Fit.OFFLOAD
-    if fits(model, usable, step.ctx_len, step.batch, 0, terms):
-        return Fit.DEPTH
-    if window is None:
-        return Fit.NOTHING
-    return Fit.WINDOW if terms.resident_tokens else Fit.WHOLE
+        return Fit.OFFLOAD
+    if terms.resident_tokens and window is not None:
+        return Fit.WINDOW
+    return Fit.DEPTH if fits(model, usable, step.ctx_len, step.batch, 0, terms) else Fit.NOTHING

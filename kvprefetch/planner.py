@@ -17,7 +17,7 @@ from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.roofline import head_time, kv_blocks, layer_times, offloaded_bytes, resident_bytes
-from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step, steady_step
+from kvprefetch.schedule import MOST_DEPTH, ROWS_AT_ONCE, ondemand_step, prefetch_step, steady_step
 
 if TYPE_CHECKING:
     import pandas
@@ -157,6 +157,7 @@ def compare(
     ctx_len = whole_number("ctx_len", ctx_len, MOST_CTX)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
     steps = steps_at(model, hw, np.array([ctx_len]), batch, depth, terms)
+    times = layer_times(model.layers, hw, ctx_len, batch, terms)
     offloaded = offloaded_bytes(model.layers, ctx_len, batch, terms)
     fetching = int((offloaded > 0).sum())
     memory = {
@@ -167,8 +168,8 @@ def compare(
         ctx_len=ctx_len,
         batch=batch,
         depth=depth,
-        compute=tuple(steps.compute[0].tolist()),
-        transfer=tuple(steps.transfer[0].tolist()),
+        compute=tuple(times.compute.tolist()),
+        transfer=tuple(times.transfer.tolist()),
         ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
         prefetch=PolicyStep(float(steps.prefetch[0]), kv_blocks(fetching, depth, terms), **memory),
         bound=str(_bound(model, hw, np.array([ctx_len]), batch, terms)[0]),
@@ -224,6 +225,18 @@ def sweep_columns(
     )
 
 
+def prefetch_ms(
+    model: ModelConfig,
+    hw: HardwareProfile,
+    contexts: Iterable[int],
+    batch: int = 1,
+    depth: int = 1,
+    terms: Terms = FIRST_ORDER,
+) -> np.ndarray:
+    """The column of that name of `sweep_columns`, where nothing else of it is needed."""
+    return steps_at(model, hw, contexts_in_order(contexts), batch, depth, terms).prefetch * 1e3
+
+
 def sweep(
     model: ModelConfig,
     hw: HardwareProfile,
@@ -246,8 +259,10 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
         contexts = np.array([whole_number("contexts", ctx_len, MOST_CTX) for ctx_len in contexts], dtype=int)
     if not contexts.size:
         raise refusal("contexts", "none", f"one or more whole numbers from 1 to {MOST_CTX}")
-    in_order = np.sort(contexts)
-    in_order = in_order[np.append(True, in_order[1:] != in_order[:-1])]  # np.unique loads a tenth of numpy for this
+    in_order = contexts
+    if not (contexts[1:] > contexts[:-1]).all():
+        in_order = np.sort(contexts)
+        in_order = in_order[np.append(True, in_order[1:] != in_order[:-1])]  # np.unique loads a tenth of numpy for this
     for ctx_len in in_order[[0, -1]].tolist():
         whole_number("contexts", ctx_len, MOST_CTX)
     return in_order.astype(int)
@@ -255,18 +270,12 @@ def contexts_in_order(contexts: Iterable[int]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Steps:
-    """Arrays with a row a context: layer times (n, L), steps in seconds (n,); and the LM head's seconds."""
+    """Seconds of a step by context, and the LM head's in each."""
 
-    compute: np.ndarray
-    transfer: np.ndarray
+    engine: np.ndarray  # with all KV on the GPU
     ondemand: np.ndarray
     prefetch: np.ndarray
     head: float
-
-    @property
-    def engine(self) -> np.ndarray:
-        """The steps with all KV on the GPU."""
-        return self.compute.sum(-1) + self.head
 
 
 def steps_at(
@@ -275,12 +284,20 @@ def steps_at(
     """Both policies at every context, an array of whole numbers: the one path that makes every published latency."""
     _check_kinds(model, hw, terms)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
-    times, head = layer_times(model.layers, hw, ctx_len, batch, terms), head_time(model, hw, terms)
-    engine, link = times.compute, times.transfer
-    if head:  # one more layer, of the engine alone
-        engine, link = (np.insert(each, len(model.layers), last, axis=1) for each, last in ((engine, head), (link, 0)))
+    kinds, head = tuple(dict.fromkeys(model.layers)), head_time(model, hw, terms)
+    order = [kinds.index(layer) for layer in model.layers] + [len(kinds)] * (head > 0)
     ahead = steady_step if terms.cross_token_overlap else prefetch_step
-    return Steps(times.compute, times.transfer, ondemand_step(engine, link), ahead(engine, link, depth), head)
+    steps = Steps(*(np.empty(ctx_len.shape) for _ in range(3)), head)
+    for start in range(0, len(ctx_len), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        times = layer_times(kinds, hw, ctx_len[rows], batch, terms)
+        engine, link = times.compute, times.transfer
+        if head:  # one more layer, of the engine alone
+            engine, link = (np.insert(each, len(kinds), last, axis=1) for each, last in ((engine, head), (link, 0)))
+        steps.engine[rows] = engine[:, order].sum(-1)
+        steps.ondemand[rows] = ondemand_step(engine, link, order)
+        steps.prefetch[rows] = ahead(engine, link, depth, order)
+    return steps
 
 
 def _bound(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, terms: Terms) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 from kvprefetch import plainyaml
 from kvprefetch.calibration import Calibration, Fitted
-from kvprefetch.configs import HardwareProfile
+from kvprefetch.configs import EFFICIENCIES, HardwareProfile
 
 DIGITS = 4  # significant ones, of a fitted figure
 
@@ -44,6 +44,8 @@ def summary(found: Calibration) -> Iterator[str]:
 
 def _confidence(each: Fitted) -> str:
     if each.at_bound:
+        if each.name in EFFICIENCIES and each.value < 1:
+            return "at its bound: the rows ask for less than that"
         return "at its bound: the rows ask for more than the stated rate, or for less than nothing"
     return "no confidence: as many figures as rows" if each.error is None else f"± {each.error:.2g} standard error"
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from kvprefetch.paths import DATA, PACKAGE, workspace
 from kvprefetch.request import ARTEFACTS
 
 DIGEST = ".inputs.sha256"
+_TITLE = re.compile("<title>([^<]*)</title>")
 
 
 class Page(Protocol):
@@ -73,24 +75,39 @@ def folder(page: Page) -> Path:
     return workspace() / "reports" / page.folder
 
 
-def inputs_digest(page: Page) -> str:
-    """SHA-256 over all that a page depends on: its inputs, notebook, package, pinned requirements."""
+def common_digest(notebook: str) -> bytes:
+    """SHA-256 over what all pages of one notebook depend on: it, the package, pinned requirements."""
     package = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    files = [DATA / "notebooks" / page.notebook, DATA / "requirements.txt", *package]
+    files = (DATA / "notebooks" / notebook, DATA / "requirements.txt", *package)
+    return _digest(path.read_bytes() for path in files).digest()
+
+
+def inputs_digest(page: Page, common: bytes | None = None) -> str:
+    """SHA-256 over all that a page depends on; `common` is its notebook's `common_digest`, where that is at hand."""
+    return _digest((common or common_digest(page.notebook), *page.inputs)).hexdigest()
+
+
+def _digest(contents: Iterable[bytes]) -> hashlib._Hash:
     digest = hashlib.sha256()
-    for content in (*page.inputs, *(path.read_bytes() for path in files)):
+    for content in contents:
         digest.update(hashlib.sha256(content).digest())
-    return digest.hexdigest()
+    return digest
 
 
-def up_to_date(page: Page) -> bool:
-    """Whether the published page is whole and made from today's inputs."""
+def out_of_date(pages: Sequence[Page]) -> list[Page]:
+    """Those of `pages` that are not up to date; what they share is read once."""
+    common = {notebook: common_digest(notebook) for notebook in {page.notebook for page in pages}}
+    return [page for page in pages if not up_to_date(page, common[page.notebook])]
+
+
+def up_to_date(page: Page, common: bytes | None = None) -> bool:
+    """Whether the published page is whole and made from today's inputs. `common` as for `inputs_digest`."""
     here = folder(page)
     try:
         recorded = (here / DIGEST).read_bytes()
     except OSError:
         return False
-    return all((here / name).is_file() for name in page.artefacts) and recorded == inputs_digest(page).encode()
+    return all((here / name).is_file() for name in page.artefacts) and recorded == inputs_digest(page, common).encode()
 
 
 def building(page: Page) -> AbstractContextManager[None]:
@@ -133,6 +150,17 @@ def publish(page: Page, artefacts: Mapping[str, bytes], digest: str) -> None:
             _swap(here, new, old, names)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file of the user's, or leave what was there as it was and raise InputError."""
+    new = path.with_name(f".new-{path.name}")
+    with _writing(f"output {path}"):
+        try:
+            new.write_text(text, encoding="utf-8")
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+
+
 def publish_index(render: Callable[[Sequence[Published], Sequence[Beside]], str]) -> None:
     """Rebuild reports/index.html with what `render` makes of the reports and other pages that are there."""
     reports = workspace() / "reports"
@@ -150,7 +178,7 @@ def _whole_reports() -> Iterator[Published]:
         if all((here / name).is_file() for name in ARTEFACTS):
             try:
                 yield Published(here.name, from_json((here / "metrics.json").read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 pass  # edited by hand into something that cannot be listed
 
 
@@ -160,7 +188,7 @@ def _pages_beside() -> Iterator[Beside]:
         if (here / "report.html").is_file() and (here / "metrics.json").is_file():
             try:
                 yield Beside(here.name, title_of((here / "metrics.json").read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 pass  # a pair's report, or edited by hand
 
 

@@ -7,10 +7,12 @@ cell tagged "metrics" printed, and before_after.png is the picture attached to o
 from __future__ import annotations
 
 import base64
+import gc
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -28,9 +30,15 @@ from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.stops import undisturbed
 
+gc.freeze()  # what is loaded by now is here to stay: to look through it again takes a third of a page's rendering
+
 SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
+SCRATCH = "/tmp"  # a short path, because that of a socket has at most some 100 bytes
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
+
+
+Kernels = Callable[[], AbstractContextManager[AsyncKernelManager]]
 
 
 class ReportError(InputError):
@@ -65,10 +73,10 @@ def _make(page: Page) -> None:
         publish_index(index_page)
 
 
-def artefacts(page: Page) -> dict[str, bytes]:
+def artefacts(page: Page, progress_bar: bool = True, kernels: Kernels | None = None) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
-    executed = run(page)
-    html, _ = ReportExporter().from_notebook_node(executed)
+    executed = run(page, progress_bar, kernels)
+    html, _ = exporter().from_notebook_node(executed)
     made = {
         "report.ipynb": nbformat.writes(executed).encode() + b"\n",
         "report.html": html.encode(),
@@ -79,13 +87,19 @@ def artefacts(page: Page) -> dict[str, bytes]:
     return made
 
 
-def run(page: Page, progress_bar: bool = True) -> NotebookNode:
+@cache
+def exporter() -> ReportExporter:
+    """The one exporter of this process, whose templates are compiled once."""
+    return ReportExporter()
+
+
+def run(page: Page, progress_bar: bool = True, kernels: Kernels | None = None) -> NotebookNode:
     """The notebook, executed for `page` and free of all that differs between runs. Raises ReportError."""
     source = template(page)
     failed = workspace() / ".cache" / "failed" / f"{page.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
-    with kernel() as manager:
+    with (kernels or kernel)() as manager:
         try:
             executed = execute_notebook(
                 source,
@@ -144,21 +158,17 @@ def _without_traces(executed: NotebookNode) -> NotebookNode:
 
 
 @contextmanager
-def kernel() -> Iterator[AsyncKernelManager]:
+def kernel(
+    folder: str = SCRATCH, managers: type[AsyncKernelManager] = AsyncKernelManager
+) -> Iterator[AsyncKernelManager]:
     """A running kernel that nothing of the user's can change, gone with the last trace of it when the block is left.
 
     Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds this
-    checkout's package first. It is talked to over files, not TCP: no ports that two kernels could both pick.
+    checkout's package first. It is talked to over files in `folder`, not TCP: no ports that two could both pick.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
-    # A short path, because that of a socket has at most some 100 bytes.
-    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir="/tmp") as scratch:
-        environment["PYTHONHASHSEED"] = "0"
-        environment["IPYTHONDIR"] = f"{scratch}/ipython"
-        environment["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
-        if IN_CHECKOUT:
-            environment["PYTHONPATH"] = str(workspace())
-        manager = AsyncKernelManager(
+    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir=folder) as scratch:
+        environment = kernel_environment() | {"IPYTHONDIR": f"{scratch}/ipython"}
+        manager = managers(
             kernel_name="python3",
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this interpreter's own, whatever others are found
             transport="ipc",
@@ -172,6 +182,14 @@ def kernel() -> Iterator[AsyncKernelManager]:
         finally:
             with undisturbed():
                 run_sync(manager.shutdown_kernel)(now=True)
+
+
+def kernel_environment() -> dict[str, str]:
+    """The variables of a kernel: those of this process, less what would change it, and where it finds its package."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
+    environment["PYTHONHASHSEED"] = "0"
+    environment["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
+    return environment | ({"PYTHONPATH": str(workspace())} if IN_CHECKOUT else {})
 
 
 def _outputs(executed: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:

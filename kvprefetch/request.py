@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from kvprefetch.capacity import DEFAULT_RESERVE, MOST_RESERVE, largest_window, usable_bytes
 from kvprefetch.catalog import HARDWARE, MODELS, CatalogEntry, keep
 from kvprefetch.checks import InputError, number, refusal, settle, whole_number
-from kvprefetch.configs import HardwareProfile, ModelConfig, Terms
+from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.measurements import contents
 from kvprefetch.outlook import Outlook, make_outlook
@@ -84,10 +84,11 @@ class Request:
         if not any(layer.kv_values for layer in self.model.config.layers):
             raise refusal("model", "layers that cache nothing", "a model with a KV cache to offload")
         self._check_resident()
-        crossover = crossover_ctx(self.model.config, self.hw.config, self.batch, self.in_force)
-        if crossover is not None and crossover > MOST_CROSSOVER:
-            accepted = f"a pair whose crossover is at most {MOST_CROSSOVER} tokens"
-            raise refusal("model and hw", f"a crossover of {crossover} tokens", accepted)
+        for terms in (FIRST_ORDER, self.in_force):
+            crossover = crossover_ctx(self.model.config, self.hw.config, self.batch, terms)
+            if crossover is not None and crossover > MOST_CROSSOVER:
+                accepted = f"a pair whose crossover is at most {MOST_CROSSOVER} tokens"
+                raise refusal("model and hw", f"a crossover of {crossover} tokens", accepted)
 
     def _check_resident(self) -> None:
         if self.resident is None:
@@ -104,7 +105,7 @@ class Request:
         """512 to 32768, doubling; and the planner's context where that or a resident window is asked for."""
         if self.ctx_len is None and self.resident is None:
             return DEFAULT_CONTEXTS
-        return tuple(sorted({*DEFAULT_CONTEXTS, self._planned[0]}))
+        return tuple(sorted({*DEFAULT_CONTEXTS, self._planned_when(DEFAULT_CONTEXTS[-1])[0]}))
 
     @cached_property
     def in_force(self) -> Terms:
@@ -129,12 +130,14 @@ class Request:
 
     @cached_property
     def _planned(self) -> tuple[int, Choice]:
+        return self._planned_when(self.contexts[-1])
+
+    def _planned_when(self, longest_swept: int) -> tuple[int, Choice]:
         if self.ctx_len is not None:
             return self.ctx_len, Choice.ASKED
         usable, kv_dtype = usable_bytes(self.hw.config, self.reserve), read_terms(self.terms, self.hw.config).kv_dtype
-        longest = (self.contexts or DEFAULT_CONTEXTS)[-1]
-        ctx_len, choice = planner_ctx(self.model.config, usable, self.batch, kv_dtype, longest)
-        return min(ctx_len, MOST_PLANNED), choice
+        ctx_len, choice = planner_ctx(self.model.config, usable, self.batch, kv_dtype, longest_swept)
+        return (ctx_len, choice) if ctx_len <= MOST_PLANNED else (MOST_PLANNED, Choice.ASKED)
 
     @property
     def folder(self) -> str:
@@ -171,4 +174,11 @@ class Request:
         """Parameters that differ from their defaults, as text, in fixed order."""
         default = {field.name: field.default for field in fields(self)} | {"contexts": self.default_contexts}
         differing = [(name, value) for name in PARAMETERS if (value := getattr(self, name)) != default[name]]
-        return [(name, ",".join(map(str, value)) if name == "contexts" else str(value)) for name, value in differing]
+        return [(name, ",".join(map(str, value)) if name == "contexts" else _text(value)) for name, value in differing]
+
+
+def _text(value: object) -> str:
+    """A parameter as it can be given again: numbers without an exponent."""
+    if isinstance(value, float) and "e" in str(value):
+        return f"{value:.18f}".rstrip("0").rstrip(".")
+    return str(value).removesuffix(".0")

@@ -8,7 +8,7 @@ nothing to fetch: it takes no buffer and waits for none.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -30,28 +30,30 @@ class Timeline(NamedTuple):
     compute_end: np.ndarray
 
 
-def ondemand_step(compute: np.ndarray, transfer: np.ndarray) -> np.ndarray:
+def ondemand_step(compute: np.ndarray, transfer: np.ndarray, order: Order | None = None) -> np.ndarray:
     """Seconds of one step when each layer is fetched, waited for, then computed.
 
     step = sum(c_l + t_l)
 
-    Arrays (..., L), leading axes broadcast; returns (...). Raises InputError on bad arrays.
+    Arrays (..., L), leading axes broadcast; returns (...). With `order`, which says for each layer the column that
+    holds its times, the arrays need but one column for equal layers. Raises InputError on bad arrays.
     """
-    return _step(_ondemand, *_times(compute, transfer))
+    return _step(_last_ondemand, *_times(compute, transfer), order)
 
 
-def prefetch_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> np.ndarray:
+def prefetch_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1, order: Order | None = None) -> np.ndarray:
     """Seconds of one step when up to `depth` layers are fetched ahead of the one computing.
 
     landed_l = max(link free, done_k) + t_l,    done_l = max(done_{l-1}, landed_l) + c_l
 
     k is the (depth+1)-th fetching layer before l, whose buffer l takes over.
-    Arrays (..., L), leading axes broadcast; returns (...). Raises InputError on bad arrays or depth.
+    Arrays (..., L), leading axes broadcast; returns (...). `order` as in `ondemand_step`. Raises InputError on bad
+    arrays or depth.
     """
-    return _step(_ahead(depth), *_times(compute, transfer))
+    return _step(_last(depth), *_times(compute, transfer), order)
 
 
-def steady_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> np.ndarray:
+def steady_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1, order: Order | None = None) -> np.ndarray:
     """Seconds a prefetched step adds when its first fetches start while the step before it ends.
 
     step = prefetch(stack twice) - prefetch(stack once)
@@ -59,8 +61,8 @@ def steady_step(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> np
     A uniform stack comes to L·max(c, t). Arrays, shapes and errors like `prefetch_step`.
     """
     c, t = _times(compute, transfer)
-    twice = _step(_ahead(depth), np.concatenate([c, c], axis=-1), np.concatenate([t, t], axis=-1))
-    return twice - _step(_ahead(depth), c, t)
+    once = tuple(range(c.shape[-1])) if order is None else tuple(order)
+    return _step(_last(depth), c, t, 2 * once) - _step(_last(depth), c, t, once)
 
 
 def uniform_prefetch_step(
@@ -80,21 +82,24 @@ def timeline(compute: np.ndarray, transfer: np.ndarray, depth: int = 1) -> Timel
     return _timeline(_ahead(depth), *_times(compute, transfer))
 
 
-Policy = Callable[[np.ndarray, np.ndarray], Iterator[Timeline]]
+Order = Sequence[int]
+Columns = Sequence[np.ndarray]  # one array of rows a layer
+Policy = Callable[[Columns, Columns], Iterator[Timeline]]
+Last = Callable[[Columns, Columns], np.ndarray]
 
 
-def _ondemand(compute: np.ndarray, transfer: np.ndarray) -> Iterator[Timeline]:
-    """Each layer's moments in turn, an entry a row; arrays (L, rows)."""
-    done = np.zeros(compute.shape[1])
+def _ondemand(compute: Columns, transfer: Columns) -> Iterator[Timeline]:
+    """Each layer's moments in turn, an entry a row."""
+    done = np.zeros(len(compute[0]))
     for c, t in zip(compute, transfer, strict=True):
         landed = done + t
-        yield Timeline(done, landed, landed, landed + c)
-        done = landed + c
+        yield Timeline(done, landed, landed, end := landed + c)
+        done = end
 
 
-def _prefetch(compute: np.ndarray, transfer: np.ndarray, depth: int) -> Iterator[Timeline]:
-    """Each layer's moments in turn, an entry a row; arrays (L, rows) in whose rows the same layers fetch."""
-    link_free = done = np.zeros(compute.shape[1])
+def _prefetch(compute: Columns, transfer: Columns, depth: int) -> Iterator[Timeline]:
+    """Each layer's moments in turn, an entry a row; in all rows the same layers fetch."""
+    link_free = done = np.zeros(len(compute[0]))
     buffer_free = deque([done] * min(depth + 1, len(compute)))  # buffers come free in the order they were filled
     for c, t in zip(compute, transfer, strict=True):
         if t[0] > 0:
@@ -114,6 +119,10 @@ def _ahead(depth: int) -> Policy:
     return partial(_prefetch, depth=whole_number("depth", depth, MOST_DEPTH))
 
 
+def _last(depth: int) -> Last:
+    return partial(_last_prefetch, depth=whole_number("depth", depth, MOST_DEPTH))
+
+
 def _alike(transfer: np.ndarray) -> Iterator[slice | np.ndarray]:
     """Some thousand rows of (rows, L) at a time, the same layers fetching in all of them."""
     for start in range(0, len(transfer), ROWS_AT_ONCE):
@@ -126,15 +135,41 @@ def _alike(transfer: np.ndarray) -> Iterator[slice | np.ndarray]:
                 yield start + np.flatnonzero(pattern == k)
 
 
-def _step(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> np.ndarray:
-    """The last layer's compute_end under `policy`."""
+def _step(last: Last, compute: np.ndarray, transfer: np.ndarray, order: Order | None) -> np.ndarray:
+    """What `last` says of each row."""
     c, t = (times.reshape(-1, times.shape[-1]) for times in (compute, transfer))
     step = np.empty(len(t))
     for rows in _alike(t):
-        for layer in policy(np.ascontiguousarray(c[rows].T), np.ascontiguousarray(t[rows].T)):
-            last = layer.compute_end
-        step[rows] = last
+        columns = [list(np.ascontiguousarray(times[rows].T)) for times in (c, t)]
+        step[rows] = last(*(each if order is None else [each[k] for k in order] for each in columns))
     return step.reshape(compute.shape[:-1])[()]
+
+
+def _last_ondemand(compute: Columns, transfer: Columns) -> np.ndarray:
+    """The last compute_end of `_ondemand`, to the bit."""
+    done = np.zeros(len(compute[0]))
+    for c, t in zip(compute, transfer, strict=True):
+        done += t
+        done += c
+    return done
+
+
+def _last_prefetch(compute: Columns, transfer: Columns, depth: int) -> np.ndarray:
+    """The last compute_end of `_prefetch`, to the bit; equal layers, of which each is the same array, in a shorter way.
+
+    Rounding keeps order. So where t >= c, no layer is still computed when the next has landed, and the sum of
+    transfers sets the pace; where c > t, each layer has landed before the one ahead of it is done. In both cases
+    that makes t, and L - 1 times max(c, t), and c.
+    """
+    c, t = compute[0], transfer[0]
+    if t[0] > 0 and all(each is c for each in compute) and all(each is t for each in transfer):
+        step, slower = t.copy(), np.maximum(c, t)
+        for _ in range(len(compute) - 1):
+            step += slower
+        return step + c
+    for layer in _prefetch(compute, transfer, depth):
+        done = layer.compute_end
+    return done
 
 
 def _timeline(policy: Policy, compute: np.ndarray, transfer: np.ndarray) -> Timeline:

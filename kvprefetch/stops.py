@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ def guarded(work: Callable[[], None]) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.reconfigure(errors="backslashreplace")  # a name is printed as far as the terminal can
     try:
-        _unwind_on_stops()
+        unwind_on(*STOPS)
         work()
         if sys.stdout:
             sys.stdout.flush()
@@ -61,8 +62,9 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _unwind_on_stops() -> None:
-    for stop in STOPS:
+def unwind_on(*stops: signal.Signals) -> None:
+    """Let each of `stops` raise Stopped from now on."""
+    for stop in stops:
         if signal.getsignal(stop) is not signal.SIG_IGN:  # under nohup, or in the background: not ours to take back
             signal.signal(stop, _raise)
 
@@ -75,10 +77,22 @@ def _raise(number: int, _: object) -> NoReturn:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Hold a stop back until the block is left."""
+def undisturbed(at_once: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold a stop back until the block is left; where one comes, call `at_once`.
+
+    Outside the main thread there is none to hold back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     held: list[int] = []
-    before = {stop: signal.signal(stop, lambda number, _: held.append(number)) for stop in STOPS}
+
+    def hold(number: int, _: object) -> None:
+        held.append(number)
+        if len(held) == 1:
+            at_once()
+
+    before = {stop: signal.signal(stop, hold) for stop in STOPS}
     try:
         yield
     finally:

@@ -23,7 +23,11 @@ def track_record(plan: Plan) -> str:
     name = (
         NAMES[way] if way is Way.REFINED or not terms.kv_read else "first order (the card's file states no two shares)"
     )
-    kinds = [Kind.RESIDENT] if plan.fit is Fit.RESIDENT else [Kind.ONDEMAND, Kind.ONE_AHEAD]
+    kinds = (
+        [Kind.RESIDENT]
+        if plan.fit is Fit.RESIDENT or not plan.step.offloaded_bytes
+        else [Kind.ONDEMAND, Kind.ONE_AHEAD]
+    )
     parts = " and ".join(_missed(accuracy(predictions(), kind, way)) for kind in kinds)
     return (
         f"How accurate this kind of prediction has been: against published measurements, {_cards(documents())}, {name} "

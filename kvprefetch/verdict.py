@@ -47,16 +47,14 @@ def _room(plan: Plan, model_name: str, card_name: str) -> str:
         return f"Not even offload fits{windows}. {at}, what stays there and the buffers of the rest {kept}."
     if plan.fit is Fit.DEPTH:
         fitting = f"prefetch {ahead(memory.deepest)}" if memory.deepest else "fetching on demand"
-        return f"To prefetch {ahead(plan.step.depth)} does not fit. {at}, the buffers {kept}; {fitting} fits."
+        parts = (
+            "the buffers" if not plan.step.ondemand.resident_bytes else "what stays there and the buffers of the rest"
+        )
+        return f"To prefetch {ahead(plan.step.depth)} does not fit. {at}, {parts} {kept}; {fitting} fits."
     if plan.fit is Fit.WINDOW:
         return (
             f"The resident window does not fit. {at}, the newest {tokens(plan.terms.resident_tokens)} of every layer "
             f"and the buffers of the rest {kept}; at most {tokens(plan.window)} fit."
-        )
-    if plan.fit is Fit.WHOLE:
-        return (
-            f"Offloaded whole it does not fit. {at}, the buffers {kept}; with the newest {tokens(plan.window)} of "
-            "every layer there, fewer and smaller buffers fit."
         )
     reach = f"up to {tokens(memory.resident_ctx)} it stays" if memory.resident_ctx else "not one token of it stays"
     return f"The cache must be offloaded. {at}, it takes {gigabytes(memory.kv)} and {left} of {room}; {reach}."
@@ -84,6 +82,11 @@ def _policy(plan: Plan) -> str:
         else "A"
     )
     saves = f"{step.reduction_pct:.1f} % less" if step.reduction_pct >= 0.05 else "no less"
+    if plan.fit is Fit.DEPTH:
+        return (
+            f"{kept} step takes {ondemand} on demand; with prefetch {ahead(step.depth)} it would take {prefetch}, were "
+            f"there room, and with all KV on the GPU {step.engine_ms:.2f} ms."
+        )
     takes = "takes" if plan.fit.runs else "would take, were there room,"
     return (
         f"{kept} step {takes} {ondemand} on demand and {prefetch}, {saves}, with prefetch {ahead(step.depth)}; with "
@@ -114,7 +117,7 @@ def _bottleneck(plan: Plan) -> str:
         return f"{'The host' if plan.fit is Fit.HOST else 'The card'}'s memory is the limit."
     if plan.step.stall_ms < SHOWN:
         return "The engine is the limit, and does not wait for the link."
-    if plan.step.bound == "pcie":
+    if plan.step.bound == "pcie" and plan.step.hideable_share < 1:
         return f"The link is the limit: computing can hide {percent(plan.step.hideable_share)} of what crosses it."
     return f"The engine is the limit, and waits for the link {plan.step.stall_ms:.2f} ms of each step."
 

@@ -17,6 +17,7 @@ from kvprefetch.schedule import uniform_prefetch_step
 from kvprefetch.simulation import simulated_step
 
 ROUNDING = 1e-12  # relative; sums of some hundred doubles stay well within it
+NEAR_A_LIMIT = 1e-3  # of the reduction: where it only tends to its largest value, this near counts as there
 NEIGHBOURS = 64  # contexts either side of the crossover among which the peak is looked for
 
 
@@ -55,7 +56,7 @@ def verify(
     if is_uniform(model.layers) and not terms.lm_head and not terms.cross_token_overlap:
         closed = uniform_prefetch_step(compute[:, 0], transfer[:, 0], len(model.layers))
         checks.insert(0, _equal("closed form = prefetch recurrence at every context", closed, prefetch))
-        if len(model.layers) > 1 and crossover is not None:
+        if len(model.layers) > 1 and crossover is not None and not (terms.kv_read and terms.copy_latency_us):
             checks.append(_peak_is_at_the_crossover(pair, crossover, peak))
     return tuple(checks)
 
@@ -181,7 +182,7 @@ def _crossover_is_first(pair: _Pair, crossover: int | None) -> Check:
 
 def _peak_is_highest(pair: _Pair, peak: int) -> Check:
     """By evaluating the reduction at the peak, at the contexts around it, and at contexts far from it."""
-    around = np.arange(max(1, peak - NEIGHBOURS), peak + NEIGHBOURS + 1)
+    around = np.arange(max(1, peak - NEIGHBOURS), min(peak + NEIGHBOURS, MOST_CTX) + 1)
     others = np.unique([*around, *np.geomspace(1, min(100 * peak, MOST_CTX), 4 * NEIGHBOURS).round().astype(int)])
     reduction = pair.reduction(others)
     highest, at_peak = reduction.max(), reduction[others == peak][0]
@@ -189,7 +190,7 @@ def _peak_is_highest(pair: _Pair, peak: int) -> Check:
         f"largest reduction of {len(others)} contexts around the peak and far from it",
         f"{100 * highest:.6f} %",
         f"{100 * at_peak:.6f} % at {peak}",
-        bool(highest - at_peak <= ROUNDING),
+        bool(highest - at_peak <= (NEAR_A_LIMIT if pair.terms.kv_read or pair.terms.cross_token_overlap else ROUNDING)),
     )
 
 

@@ -3,26 +3,35 @@
 make bench
 """
 
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import nbformat
 import numpy as np
-from conftest import ROOT
+from conftest import ROOT, copy_of_checkout, run_kvprefetch
 from papermill import execute_notebook
 from tqdm import tqdm
 
-from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch import ModelConfig, survey
+from kvprefetch.catalog import HARDWARE, MODELS, find, load_model, short_names
 from kvprefetch.html.exporter import ReportExporter
+from kvprefetch.layers import step_weight_bytes, token_bytes
+from kvprefetch.planner import prefetch_ms
 from kvprefetch.report import kernel, run, template
 from kvprefetch.request import Request
 from kvprefetch.roofline import layer_times
 from kvprefetch.schedule import prefetch_step, uniform_prefetch_step
 
-REQUEST = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"))
+CARD = find(HARDWARE, "a100")
+REQUEST = Request(find(MODELS, "llama3-8b"), CARD)
+EIGHT = "llama3-8b llama2-7b llama2-13b llama3.1-8b mistral-7b qwen3-8b phi-2"  # and the page that compares them
+BATCHES = (1, 2, 4, 8)
 FIGURE = """\
 import io
 from IPython.display import SVG, display
@@ -72,7 +81,86 @@ def report() -> None:
 def bench_report() -> None:
     floor, ours = medians(floor_report, report, rounds=7, what="reports")
     measured = f"{ours / floor:.2f}  ({ours:.2f} s / {floor:.2f} s)"
-    say("one report / a trivial notebook of as many cells and figures", measured, "at most 1.5")
+    say("one report / a trivial notebook of as many cells and figures", measured, "at most 1.3")
+
+
+def bench_eight() -> None:
+    """Both as commands, in a copy in which nothing is built."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_of_checkout(Path(folder))
+
+        def command(*arguments: str) -> Callable[[], object]:
+            def run() -> None:
+                shutil.rmtree(copy / "reports", ignore_errors=True)
+                done = run_kvprefetch(copy, *arguments)
+                assert done.returncode == 0, done.stderr
+
+            return run
+
+        one = command("report", "--model", "llama3-8b", "--hw", "a100")
+        eight = command("reports", "--models", EIGHT, "--hws", "a100", "--jobs", "2")
+        alone, together = medians(one, eight, rounds=3, what="eight reports")
+    measured = f"{together / alone:.2f}  ({together:.2f} s / {alone:.2f} s)"
+    say("eight reports on two workers / one report", measured, "at most 3.0")
+
+
+def plain_prefetch_ms(model: ModelConfig, contexts: list[int], batch: int) -> list[float]:
+    """The arithmetic of `prefetch_ms` at depth 1, and of the on-demand step beside it, a number at a time."""
+    hbm, link = CARD.config.hbm_gb_s * 1e9, CARD.config.pcie_gb_s * 1e9
+    weights, values = step_weight_bytes(model.layers, batch).tolist(), token_bytes(model.layers, "fp16").tolist()
+    windows = [layer.window or float("inf") for layer in model.layers]
+    steps = []
+    for ctx_len in contexts:
+        ondemand = link_free = done = 0.0
+        buffers = [0.0, 0.0]
+        for read, value, window in zip(weights, values, windows, strict=True):
+            compute = read / hbm
+            transfer = batch * min(ctx_len, window) * value / link
+            ondemand += transfer
+            ondemand += compute
+            if transfer > 0:
+                link_free = max(link_free, buffers.pop(0)) + transfer
+                done = max(done, link_free) + compute
+                buffers.append(done)
+            else:
+                done += compute
+        steps.append(done * 1e3)
+    return steps
+
+
+def bench_core() -> None:
+    few = np.linspace(1, 10**8, 500).astype(int).tolist()
+    for name, kind, limit in (
+        ("llama3-8b", "uniform", 200),
+        ("gemma3-27b", "sliding", 20),
+        ("gpt-oss-20b", "in turn", 20),
+    ):
+        model = load_model(name)
+
+        def core(points: int, model: ModelConfig = model) -> Callable[[], object]:
+            contexts = np.linspace(1, 10**8, points // len(BATCHES)).astype(int)
+            return lambda: [prefetch_ms(model, CARD.config, contexts, batch) for batch in BATCHES]
+
+        def plain(model: ModelConfig = model) -> list[list[float]]:
+            return [plain_prefetch_ms(model, few, batch) for batch in BATCHES]
+
+        assert plain() == [prefetch_ms(model, CARD.config, few, batch).tolist() for batch in BATCHES]
+        loop, small, large = medians(plain, core(10**4), core(10**6), rounds=7, what=name)
+        loop, small, large = loop / len(few) / len(BATCHES), small / 10**4, large / 10**6
+        measured = f"{loop / large:.0f}  ({1e-6 / large:.1f} M / {1e-6 / loop:.3f} M)"
+        say(f"{name} ({kind}): points a second / plain Python's", measured, f"at least {limit}")
+        huge = statistics.median(seconds(core(10**7)) for _ in range(3)) / 10**7
+        measured = f"{huge / small:.2f}  ({1e9 * huge:.0f} ns / {1e9 * small:.0f} ns)"
+        say(f"{name}: a point of 1e7 / a point of 1e4", measured, "at most 1.5")
+
+
+def bench_survey() -> None:
+    models = [find(MODELS, name).config for name in short_names(MODELS)]
+    cards = [find(HARDWARE, name).config for name in short_names(HARDWARE)]
+    contexts = np.geomspace(16, 10**6, 1000).astype(int)
+    took = seconds(lambda: survey(models, cards, contexts))
+    what = f"survey: {len(models)} models x {len(cards)} cards x {len(np.unique(contexts))} contexts"
+    say(what, f"{took:.2f} s", "seconds")
 
 
 def bench_commands() -> None:
@@ -124,5 +212,5 @@ def bench_schedule() -> None:
 
 
 if __name__ == "__main__":
-    for bench in (bench_schedule, bench_commands, bench_report):
+    for bench in (bench_schedule, bench_core, bench_survey, bench_commands, bench_report, bench_eight):
         bench()

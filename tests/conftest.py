@@ -71,3 +71,12 @@ def fresh_reports(tmp_path_factory):
         done = run_kvprefetch(copy, "report", "--model", model, "--hw", hw)
         assert done.returncode == 0, done.stderr
     return copy / "reports"
+
+
+@pytest.fixture(scope="session")
+def fleet_page(tmp_path_factory):
+    """The page of params/fleet.yaml's fleet, just built."""
+    copy = copy_of_checkout(tmp_path_factory.mktemp("fleet"))
+    done = run_kvprefetch(copy, "fleet")
+    assert done.returncode == 0, done.stderr
+    return (copy / "reports" / "fleet" / "report.html").read_bytes()

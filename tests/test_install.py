@@ -68,6 +68,16 @@ def test_the_report_extra_names_every_package_that_reports_import(installed):
     extra = [line for line in run(programs / "python", "-c", code, cwd=elsewhere).splitlines() if "'report'" in line]
     named = {line.split(";")[0].split("[")[0].split("=")[0].split("<")[0].split(">")[0].lower() for line in extra}
     assert named == {
-        *("beautifulsoup4", "ipykernel", "jinja2", "jsonschema", "latex2mathml", "matplotlib", "nbconvert", "pandas"),
+        *(
+            "beautifulsoup4",
+            "ipykernel",
+            "jinja2",
+            "joblib",
+            "jsonschema",
+            "latex2mathml",
+            "matplotlib",
+            "nbconvert",
+            "pandas",
+        ),
         *("papermill", "scipy", "simpy"),
     }

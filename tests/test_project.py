@@ -20,7 +20,9 @@ def reading_order():
 
 
 ALONE = {  # packages that only these modules may import
-    "matplotlib": {"charts", "notebook"},
+    "matplotlib": {"charts", "heatmap", "notebook"},
+    "joblib": {"parallel"},
+    "distributed": {"parallel"},
     "papermill": {"report"},
     "nbconvert": {"html"},
     "yaml": {"plainyaml", "modelfile"},

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from brute_force import brute_force_ondemand_step, brute_force_step
@@ -10,6 +12,7 @@ from kvprefetch.schedule import (
     ondemand_step,
     ondemand_timeline,
     prefetch_step,
+    steady_step,
     timeline,
     uniform_prefetch_step,
 )
@@ -148,3 +151,20 @@ def test_the_timeline_ends_with_the_step_and_never_serves_two_layers_at_once(sta
 def test_bad_arrays_and_depths_are_refused(compute, transfer, depth, message):
     with pytest.raises(InputError, match=message):
         prefetch_step(compute, transfer, depth)
+
+
+@given(data=st.data(), depth=st.integers(1, 5), kinds=st.integers(1, 3))
+def test_equal_layers_may_share_a_column_and_nothing_changes_to_the_bit(data, depth, kinds):
+    order = data.draw(st.lists(st.integers(0, kinds - 1), min_size=1, max_size=12))
+    seconds = st.one_of(st.just(0.0), st.floats(1e-6, 1.0))
+    rows = data.draw(st.lists(st.tuples(*[seconds] * (2 * kinds)), min_size=1, max_size=4))
+    compute, transfer = np.array(rows)[:, :kinds], np.array(rows)[:, kinds:]
+    for step in (ondemand_step, partial(prefetch_step, depth=depth), partial(steady_step, depth=depth)):
+        shared, spelled = step(compute, transfer, order=order), step(compute[:, order], transfer[:, order])
+        assert shared.tolist() == spelled.tolist()
+    assert ondemand_step(compute, transfer, order).tolist() == (
+        ondemand_timeline(compute[:, order], transfer[:, order]).compute_end[:, -1].tolist()
+    )
+    assert prefetch_step(compute, transfer, depth, order).tolist() == (
+        timeline(compute[:, order], transfer[:, order], depth).compute_end[:, -1].tolist()
+    )

@@ -49,6 +49,7 @@ class ReportExporter(TemplateExporter):
         config.TemplateExporter.exclude_input_prompt = True
         config.TemplateExporter.exclude_output_prompt = True
         config.TagRemovePreprocessor.enabled = True
+        config.Exporter.optimistic_validation = True  # once, not after each of a dozen preprocessors
         config.TagRemovePreprocessor.remove_cell_tags = {"remove-cell"}
         config.TagRemovePreprocessor.remove_input_tags = HIDDEN_INPUTS
         config.NbConvertBase.display_data_priority = [

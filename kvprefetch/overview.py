@@ -1,0 +1,211 @@
+"""What does the page of a fleet say? Its sentences and the texts of its tables, computed from its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvprefetch.figures import best_card, closest_card, heat, pairs, ratios, unserved
+from kvprefetch.fleet import Fleet
+from kvprefetch.formats import grouped, milliseconds, tokens
+from kvprefetch.layers import MOST_CTX
+from kvprefetch.notebook import plain
+from kvprefetch.prose import ahead
+from kvprefetch.termtext import FIRST_ORDER_TEXT
+
+MOST_NAMED = 12  # models that one sentence names
+NONE = "–"  # in a table
+
+
+@dataclass(frozen=True)
+class BestRow:
+    """One model on its best card, as the table shows it."""
+
+    card: str
+    reach: str
+    engine: str
+    resident: str
+    link: str
+    made_for: str
+
+
+@dataclass(frozen=True)
+class ClosestRow:
+    """One model on the card whose link comes closest to the target once the cache must leave."""
+
+    model: str
+    card: str
+    offload: str
+    latency: str
+    over: str
+
+
+def title(fleet: Fleet) -> str:
+    """What the page is called."""
+    parts = {"batch": fleet.batch, "depth": fleet.depth}
+    other = "".join(f", {name} {value}" for name, value in parts.items() if value != 1)
+    terms = "" if fleet.terms == FIRST_ORDER_TEXT else f", {fleet.terms}"
+    return f"{fleet.size}{other}{terms}"
+
+
+def question(fleet: Fleet) -> str:
+    """What is asked of all pairs."""
+    return (
+        f"The KV cache is in host memory, and prefetch looks {ahead(fleet.depth)}. For every model on every card: from "
+        "which context on must the cache leave the GPU, and is the link the bound by then? Which card serves a model "
+        f"longest within {fleet.target_ms:g} ms a step, and which models can no link serve? A pair's own "
+        "report shows how its figures come about."
+    )
+
+
+def gap(fleet: Fleet) -> str:
+    """How far below the first context that must offload does the crossover lie?"""
+    times = ratios(fleet)
+    if not len(times):
+        return "No pair has both a crossover and a context that must offload."
+    below, low, high = int((times > 1).sum()), _times(times.min()), _times(times.max())
+    which = "In the one pair that has both" if len(times) == 1 else f"In {{}} of the {len(times)} pairs that have both"
+    span = low if low == high else f"{low} to {high}"
+    if not below:
+        return (
+            f"{which.format('none')}, the crossover {'does not lie' if len(times) == 1 else 'lies'} below the first "
+            f"context that must offload, which is {span} times as long."
+        )
+    return (
+        f"{which.format('each' if below == len(times) else below)}, the crossover lies below the first context that "
+        f"must offload, which is {span} times as long: where the cache has to leave the GPU, the link is already the "
+        "bound, and prefetch hides only a part."
+    )
+
+
+def ratio_note(fleet: Fleet) -> tuple[str, str]:
+    """The median of first context to offload over crossover, for a panel."""
+    times = ratios(fleet)
+    if not len(times):
+        return NONE, "no pair has both"
+    return f"{_times(float(np.median(times)))} times", f"the crossover, median of {_count(len(times), 'pair')}"
+
+
+def span(fleet: Fleet, name: str) -> str:
+    """The smallest and the largest of the standings' contexts of this name."""
+    values = heat(fleet, name)
+    if np.isnan(values).all():
+        return "never"
+    low, high = int(np.nanmin(values)), int(np.nanmax(values))
+    return tokens(low) if low == high else f"{grouped(low)} to {grouped(high)}"
+
+
+def in_time_note(fleet: Fleet) -> tuple[str, str]:
+    """How many models have a card that meets the target, for a panel."""
+    found = sum(best_card(row) is not None for row in fleet.standings)
+    return _count(found, "model"), f"of {len(fleet.models)}, at some context on some card"
+
+
+def in_time(fleet: Fleet) -> str:
+    """For how many models is the target met, and on which card most often best?"""
+    best = [best_card(row) for row in fleet.standings]
+    found = [fleet.cards[k].slug for k in best if k is not None]
+    target = f"{fleet.target_ms:g} ms a step"
+    if not found:
+        return f"No card serves any of these models within {target}."
+    name = max(dict.fromkeys(found), key=found.count)
+    return (
+        f"Within {target}, {_of(len(found), len(best), 'model')} can be served; the card that reaches the longest "
+        f"context is most often {plain(name)} ({_count(found.count(name), 'model')})."
+    )
+
+
+def served(fleet: Fleet) -> str:
+    """Which models does no card's link serve once the cache must leave the GPU?"""
+    missing, target = unserved(fleet), f"{fleet.target_ms:g} ms"
+    must = [model for model, row in zip(fleet.models, fleet.standings, strict=True) if any(e.offload_ctx for e in row)]
+    if not must:
+        return "None of these models must leave a card on which its weights fit."
+    if not missing:
+        return f"Every model that must offload has a card whose link brings its whole cache within {target}."
+    return (
+        f"Once the cache must leave the GPU, no card's link brings all of it within {target} for "
+        f"{_of(len(missing), len(must), 'model')}: {_names(missing)}."
+    )
+
+
+def exceptions(fleet: Fleet) -> Iterator[str]:
+    """Pairs whose link does serve, and models whose weights fit no card; a sentence each, where there are any."""
+    serving = [f"{model.slug} on {card.slug}" for model, card, each in pairs(fleet) if each.link_serves]
+    if serving:
+        yield f"A link keeps up, at the first context that must offload, for {_names(serving)}."
+    rows = zip(fleet.models, fleet.standings, strict=True)
+    homeless = [model.slug for model, row in rows if all(each.weights_fit is False for each in row)]
+    if homeless:
+        yield f"The weights alone fit none of these cards for {_names(homeless)}."
+
+
+def heatmap_alt(fleet: Fleet) -> str:
+    """What the heatmap shows, for those who cannot see it."""
+    size = f"{_count(len(fleet.models), 'model')} by {_count(len(fleet.cards), 'card')}"
+    return (
+        f"A grid of {size}, two halves a cell. The left halves show crossovers, {span(fleet, 'crossover_ctx')}; the "
+        f"right halves the first contexts that must offload, {span(fleet, 'offload_ctx')}; dark is short and bright is "
+        f"long. {gap(fleet)}"
+    )
+
+
+def best_rows(fleet: Fleet) -> list[BestRow]:
+    """A row for each model: its best card, and how far what serves it there."""
+    rows = []
+    for model, row in zip(fleet.models, fleet.standings, strict=True):
+        best, limit = best_card(row), model.config.max_position_embeddings
+        made_for = grouped(limit) if limit else NONE
+        if best is None:
+            rows.append(BestRow(NONE, NONE, NONE, NONE, NONE, made_for))
+            continue
+        each = row[best]
+        resident = MOST_CTX if each.resident_ctx is None else each.resident_ctx
+        contexts = (
+            _context(each.reach_ctx),
+            f"{each.engine_ms:.2f}",
+            _context(resident),
+            _context(each.link_in_time_ctx),
+        )
+        rows.append(BestRow(fleet.cards[best].slug, *contexts, made_for))
+    return rows
+
+
+def closest_rows(fleet: Fleet) -> list[ClosestRow]:
+    """A row for each model that must offload somewhere."""
+    rows = []
+    for model, row in zip(fleet.models, fleet.standings, strict=True):
+        k = closest_card(row)
+        if k is not None:
+            each, over = row[k], row[k].offload_ms / fleet.target_ms if fleet.target_ms else np.inf
+            latency = milliseconds(each.offload_ms)
+            rows.append(ClosestRow(model.slug, fleet.cards[k].slug, grouped(each.offload_ctx), latency, _times(over)))
+    return rows
+
+
+def shown(contexts: np.ndarray) -> list[str]:
+    """Contexts for a table: digits in threes, and a dash where there is none."""
+    return [NONE if np.isnan(ctx_len) else grouped(ctx_len) for ctx_len in contexts]
+
+
+def _context(ctx_len: int) -> str:
+    return "every one" if ctx_len >= MOST_CTX else grouped(ctx_len) if ctx_len else "none"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2g}" if ratio < 100 else grouped(float(f"{ratio:.2g}"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _of(number: int, all_of_them: int, noun: str) -> str:
+    return f"all {_count(number, noun)}" if number == all_of_them > 1 else f"{number} of {_count(all_of_them, noun)}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return plain(", ".join(names[:MOST_NAMED])) + more
