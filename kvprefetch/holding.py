@@ -71,8 +71,8 @@ def compute_bound_window(plan: Plan) -> str:
 def windows_reading(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
     """How to read the table of windows, and what the largest window that fits does to the crossover."""
     reading = (
-        r"“Can hide” is $\min(1, \text{engine} / \sum t)$, the share of the transfer that no schedule can hide more than: the "
-        "bytes that the link carries while the engine computes, over all that it must carry."
+        r"“Can hide” is $\min(1, \text{engine} / \sum t)$, the share of the transfer that no schedule can hide more "
+        "than: the bytes that the link carries while the engine computes, over all that it must carry."
     )
     if plan.fit is Fit.RESIDENT or not plan.window:
         return reading
