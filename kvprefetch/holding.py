@@ -17,6 +17,11 @@ def parts(memory: Memory) -> tuple[float, ...]:
     return memory.usable, memory.weights, memory.state, memory.kv, memory.left
 
 
+def part(plan: Plan) -> int:
+    """The largest resident window that fits, where that is a part of the cache; else 0."""
+    return 0 if plan.fit is Fit.RESIDENT else plan.window or 0
+
+
 def how_much(plan: Plan) -> str:
     """How much of the cache can stay on the GPU at the plan's context, and what that makes of the step."""
     at, step = tokens(plan.ctx_len), plan.step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields, replace
 
 from kvprefetch.checks import InputError, one_of, refusal
@@ -10,10 +9,6 @@ from kvprefetch.configs import FIRST_ORDER, HardwareProfile, Terms, refined
 
 FIRST_ORDER_TEXT, REFINED_TEXT = BASES = ("first-order", "refined")
 MOST_TEXT = 1_000  # characters
-NUMBERS = {
-    int: ("a whole number", "[0-9]{1,18}"),
-    float: ("a number", r"[0-9]{0,18}\.?[0-9]{1,18}(e[+-]?[0-9]{1,2})?"),
-}
 
 
 def read_terms(text: str, hw: HardwareProfile) -> Terms:
@@ -55,10 +50,12 @@ def _value(name: str, text: str, kind: type) -> object:
         return one_of(name, text, ("true", "false")) == "true"
     if kind is str:
         return text
-    accepted, spelled = NUMBERS[kind]
-    if not re.fullmatch(spelled, text):
-        raise refusal(name, text, accepted)
-    return kind(text)
+    try:
+        if not text.isascii() or "_" in text:  # which Python reads too, and no other option does
+            raise ValueError
+        return kind(text)
+    except ValueError:
+        raise refusal(name, text, {int: "a whole number", float: "a number"}[kind]) from None
 
 
 def _text(value: object) -> str:

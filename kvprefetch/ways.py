@@ -58,7 +58,7 @@ def ways(
     found = (*_policies(at, window), *_smaller_caches(at), *_on_the_host(at), *_streamed_weights(at))
     host = float("inf") if hw.host_capacity_gb is None else hw.host_capacity_gb * GB
     found = (way for way in found if way.host_bytes <= host)
-    return tuple(sorted(found, key=lambda way: float(f"{way.total_ms:.4g}")))  # of equals, the simpler first
+    return tuple(sorted(found, key=lambda way: round(way.total_ms, 2)))  # of equals, the simpler first
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ def test_the_window_that_would_make_the_context_compute_bound(plan, sentence):
 
 
 READING = (
-    r"“Can hide” is $\min(1, \sum c / \sum t)$, the share of the transfer that no schedule can hide more than: the "
-    "bytes that the link carries while the engine computes, over all that it must carry."
+    r"“Can hide” is $\min(1, \text{engine} / \sum t)$, the share of the transfer that no schedule can hide more than: "
+    "the bytes that the link carries while the engine computes, over all that it must carry."
 )
 
 

@@ -61,8 +61,8 @@ def test_the_planners_context(model, hw, batch, kv_dtype, planned):
         (LLAMA3_8B, A100_PCIE, 500_000, 28, FIRST_ORDER, Fit.OFFLOAD, (FREE - 29 * 4096 * 500_000) // (3 * 4096)),
         (LLAMA3_8B, A100_PCIE, 500_000, 29, FIRST_ORDER, Fit.DEPTH, None),
         (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_120), Fit.OFFLOAD, 465_120),
-        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_121), Fit.DEPTH, 465_120),
-        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=ONE_BUFFER), Fit.DEPTH, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=465_121), Fit.WINDOW, 465_120),
+        (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=ONE_BUFFER), Fit.WINDOW, 465_120),
         (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=ONE_BUFFER + 1), Fit.WINDOW, 465_120),
         (LLAMA3_8B, A100_PCIE, 500_000, 1, Terms(resident_tokens=500_000), Fit.WINDOW, 465_120),
         (LLAMA3_8B, A100_PCIE, FREE // 8192, 1, FIRST_ORDER, Fit.OFFLOAD, 0),
@@ -91,7 +91,7 @@ def test_how_a_plan_and_the_cards_memory_go_together(model, hw, ctx_len, depth, 
         (replace(HOST, hbm_capacity_gb=None), 500_000, FIRST_ORDER, Fit.UNKNOWN),
         (replace(HOST, hbm_capacity_gb=None), 500_001, FIRST_ORDER, Fit.HOST),
         (replace(HOST, hbm_capacity_gb=16), 500_001, FIRST_ORDER, Fit.WEIGHTS),
-        (HOST, 10**8, FIRST_ORDER, Fit.NOTHING),
+        (HOST, 10**8, FIRST_ORDER, Fit.HOST),  # the card's memory does not hold the buffers either
     ],
 )
 def test_the_hosts_memory_bounds_what_is_offloaded(hw, ctx_len, terms, fit):
