@@ -199,7 +199,8 @@ def test_which_batches_fit_a_card_of_unknown_capacity_is_not_known_where_the_hos
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 8192, 512, {"terms": Terms(resident_tokens=10**4, kv_read=True)}),
-            "To generate 512 tokens from 8192 tokens on takes 3.78 s (steps of 7.37 to 7.41 ms, 135.3 tokens a second).",
+            "To generate 512 tokens from 8192 tokens on takes 3.78 s (steps of 7.37 to 7.41 ms, 135.3 tokens a "
+            "second).",
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 500_000, 512, {"terms": Terms(resident_tokens=10**6)}),
