@@ -31,17 +31,17 @@ def test_the_index_has_a_linked_row_for_each_report_at_the_context_most_of_them_
             published("one"),
             published("two", contexts=(512, 2048), batch=4),
             published("three", contexts=(2048,)),
-            published("four", contexts=(100,)),
+            published("four", contexts=(100,), terms="lm_head=true,kv_dtype=fp8", resident=9),
         ]
     )
     assert broken_rules(html) == []
     assert "4 reports; steps at 2048 tokens" in " ".join(html.split())
     name, card = "Llama-3-8B", "A100-80GB PCIe (Gen4 x16)"
     assert cells(html) == [
-        [name, card, "1", "1", "1306", "42.6", "17.58", "10.95"],
-        [name, card, "4", "1", "327", "37.7", "49.80", "43.16"],
-        [name, card, "1", "1", "1306", "37.7", "17.58", "10.95"],
-        [name, card, "1", "1", "1306", "6.9", "–", "–"],
+        [name, card, "1", "1", "first-order", "467300", "1306", "42.6", "17.58", "10.95"],
+        [name, card, "4", "1", "first-order", "116825", "327", "37.7", "49.80", "43.16"],
+        [name, card, "1", "1", "first-order", "467300", "1306", "37.7", "17.58", "10.95"],
+        [name, card, "1", "1", "first-order, kv_dtype=fp8, lm_head=true, R 9", "934600", "2621", "3.0", "–", "–"],
     ]
     links = [link["href"] for link in BeautifulSoup(html, "html.parser").select("tbody a")]
     assert links == ["one/report.html", "two/report.html", "three/report.html", "four/report.html"]
@@ -52,7 +52,7 @@ def test_names_appear_as_text():
     html = index_page([replace(report, metrics=replace(report.metrics, model_name=NASTY, crossover_ctx=None))])
     assert broken_rules(html) == []
     assert cells(html)[0][0] == NASTY
-    assert cells(html)[0][4] == "never"
+    assert cells(html)[0][6] == "never"
 
 
 GOOD = json.loads(as_json(measure(Request(*PAIR))))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from kvprefetch.html.page import page, shell_template
 from kvprefetch.html.structure import article
+from kvprefetch.metrics import Metrics
 from kvprefetch.publish import Beside, Published
 
 
@@ -18,6 +19,8 @@ def index_page(reports: Sequence[Published], beside: Sequence[Beside] = ()) -> s
         {
             "folder": report.folder,
             "metrics": report.metrics,
+            "terms": _terms(report.metrics),
+            "stays": "–" if report.metrics.plan.resident_ctx is None else report.metrics.plan.resident_ctx,
             "best": max(report.metrics.sweep, key=lambda row: row.reduction_pct),
             "step": next((row for row in report.metrics.sweep if row.ctx_len == common), None),
         }
@@ -25,3 +28,9 @@ def index_page(reports: Sequence[Published], beside: Sequence[Beside] = ()) -> s
     ]
     content = article(shell_template("reports.html.j2").render(rows=rows, common=common, beside=beside))
     return page(content.title, content.body)
+
+
+def _terms(metrics: Metrics) -> str:
+    """The terms in force, the resident window among them."""
+    kept = f", R {metrics.resident_tokens}" if metrics.resident_tokens else ""
+    return metrics.terms.replace(",", ", ") + kept
