@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
-from kvprefetch.configs import HardwareProfile, ModelConfig
+from kvprefetch.configs import HardwareProfile, ModelConfig, refined
 from kvprefetch.formats import milliseconds, size, tokens
 from kvprefetch.links import LINKS
 from kvprefetch.outlook import Outlook
 from kvprefetch.plan import Fit, Plan
+from kvprefetch.planner import compare
 from kvprefetch.reach import Reach
 from kvprefetch.sensitivity import Point
 from kvprefetch.throughput import Generation
@@ -130,6 +132,19 @@ def link_sources() -> str:
     """What the map's lines are."""
     lines = "; ".join(f"{link.name} {link.gb_s:g} GB/s ({link.source})" for link in LINKS)
     return f"What prefetch saves, over context and link rate. Lines: this card's link, and {lines}."
+
+
+def reads_left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
+    """What first order leaves out of the step with all KV on the GPU; empty where attention's reads are counted."""
+    if plan.terms.kv_read:
+        return ""
+    counted = replace(refined(hw), kv_dtype=plan.terms.kv_dtype)
+    step = compare(model, hw, plan.ctx_len, plan.step.batch, plan.step.depth, counted)
+    return (
+        "These figures leave attention's own read of the cache out. With it, the LM head and what the card's file "
+        f"states, a step at {tokens(plan.ctx_len)} takes {step.engine_ms:.2f} ms with all KV on the GPU: "
+        "TERMS=refined counts them."
+    )
 
 
 def ranking(plan: Plan) -> str:

@@ -186,14 +186,12 @@ def tornado(ax: Axes, swings: Sequence[Swing], value: Callable[[Point], float | 
             (value(point), point.change, colour) for point, colour in ((swing.low, ONDEMAND), (swing.high, PREFETCH))
         )
         ends = sorted((end for end in named if end[0] is not None), key=lambda end: -abs(end[0] - base))
-        sides: set[bool] = set()
-        for end, change, colour in ends:  # the farther first: the nearer lies on top of it
-            ax.barh(row, end - base, left=base, height=0.55, color=colour)
-            above = end >= base
-            at, right = (base, not above) if above in sides else (end, above)  # a second end is named across the base
-            place = {"ha": "left", "xytext": (4, 0)} if right else {"ha": "right", "xytext": (-4, 0)}
-            ax.annotate(change, (at, row), textcoords="offset points", va="center", size=10, color=colour, **place)
-            sides.add(above)
+        beside = len({end >= base for end, *_ in ends}) < len(ends)  # both on one side: one above the other
+        for lane, (end, change, colour) in enumerate(ends):
+            y, height = (row + 0.3 * (lane - 0.5), 0.26) if beside else (row, 0.55)
+            ax.barh(y, end - base, left=base, height=height, color=colour)
+            place = {"ha": "left", "xytext": (4, 0)} if end >= base else {"ha": "right", "xytext": (-4, 0)}
+            ax.annotate(change, (end, y), textcoords="offset points", va="center", size=10, color=colour, **place)
     ax.axvline(base, color=INK, linewidth=1)
     ax.set_yticks(range(len(swings)), [swing.figure for swing in swings])
     ax.set(xlabel=label, ylim=(len(swings) - 0.4, -0.6))

@@ -221,10 +221,11 @@ def _compared(options: argparse.Namespace, models: Models, cards: Cards) -> Flee
 
 def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Sequence[str]) -> None:
     """Build what is not up to date and say what came of it. Raises InputError where anything failed."""
+    jobs = options.jobs and whole_number("jobs", digits("jobs", options.jobs), MOST_JOBS)
+    scheduler = options.scheduler and address(options.scheduler)
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
-        jobs = options.jobs and whole_number("jobs", digits("jobs", options.jobs), MOST_JOBS)
-        failures += _jupyter("parallel").build_all(stale, jobs, options.scheduler and address(options.scheduler))
+        failures += _jupyter("parallel").build_all(stale, jobs, scheduler)
     for failure in failures:
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:

@@ -25,8 +25,8 @@ DENSE_LAW = (
 def summary(longest: Comparison, n_star: int | None) -> str:
     """What compute and transfer come to, and where they meet."""
     sums = (
-        f"A step computes for {longest.compute_ms:.3f} ms at any context, and at {tokens(longest.ctx_len)} its KV is "
-        f"on the link for {longest.transfer_ms:.3f} ms"
+        f"In first order a step computes for {longest.compute_ms:.3f} ms at any context, and at "
+        f"{tokens(longest.ctx_len)} its KV is on the link for {longest.transfer_ms:.3f} ms"
     )
     if n_star is None:
         return f"{sums}; windows cap what the link carries, which never takes as long as the engine."

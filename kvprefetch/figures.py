@@ -65,7 +65,7 @@ class FleetMetrics:
 def fleet_metrics(fleet: Fleet) -> FleetMetrics:
     """The figures of the page that `fleet` asks for."""
     return FleetMetrics(
-        f"The fleet: {fleet.size}",
+        f"The fleet: {fleet.title}",
         *(fleet.batch, fleet.depth, fleet.terms, fleet.reserve, float(fleet.target_ms)),
         pairs=tuple(
             Pair(model.slug, card.slug, **{name: getattr(each, name) for name in list(Pair.__dataclass_fields__)[2:]})

@@ -96,10 +96,14 @@ class Fleet:
         return {**given, "models": list(self._slugs[0]), "cards": list(self._slugs[1])}
 
     @property
-    def size(self) -> str:
-        """ "3 models on 1 card"."""
+    def title(self) -> str:
+        """What the page is called: "3 models on 1 card, batch 4"."""
         models, cards = len(self.models), len(self.cards)
-        return f"{models} model{'s' * (models != 1)} on {cards} card{'s' * (cards != 1)}"
+        size = f"{models} model{'s' * (models != 1)} on {cards} card{'s' * (cards != 1)}"
+        other = "".join(
+            f", {name} {value}" for name, value in (("batch", self.batch), ("depth", self.depth)) if value > 1
+        )
+        return size + other + ("" if self.terms == FIRST_ORDER_TEXT else f", {self.terms}")
 
     @property
     def command(self) -> str:

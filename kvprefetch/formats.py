@@ -29,7 +29,7 @@ def megabytes(count: float) -> str:
 
 def gigabytes(count: float) -> str:
     """Bytes as GB, to ten MB."""
-    return f"{count / GB:.2f} GB"
+    return f"{round(count / GB, 2) + 0.0:.2f} GB"  # + 0.0: no -0.00
 
 
 def size(count: float) -> str:

@@ -33,6 +33,7 @@ class Digest(NamedTuple):
     sha256: str
 
 
+@cache
 def documents() -> tuple[Document, ...]:
     """Every document of params/measurements/. Raises InputError."""
     return tuple(read_document(path.stem, path.read_bytes()) for path in sorted(FOLDER.glob("*.yaml")))

@@ -102,7 +102,8 @@ def made_by(command: str) -> str:
     tools = ", ".join(f"{name} {version(name)}" for name in ("numpy", "simpy", "matplotlib"))
     return (
         f"Numbers and figures by kvprefetch {__version__} with {tools}. To build it again: `{command}`, "
-        "where a name that ends in eight hexadecimal digits stands for the file whose SHA-256 begins with them."
+        "where a name that ends in eight hexadecimal digits stands for the file whose SHA-256 begins with them. "
+        "[All reports](../index.html)."
     )
 
 

@@ -13,7 +13,7 @@ from kvprefetch.formats import grouped, milliseconds, tokens
 from kvprefetch.layers import MOST_CTX
 from kvprefetch.notebook import plain
 from kvprefetch.prose import ahead
-from kvprefetch.termtext import FIRST_ORDER_TEXT
+from kvprefetch.termtext import read_terms
 
 MOST_NAMED = 12  # models that one sentence names
 NONE = "–"  # in a table
@@ -42,21 +42,22 @@ class ClosestRow:
     over: str
 
 
-def title(fleet: Fleet) -> str:
-    """What the page is called."""
-    parts = {"batch": fleet.batch, "depth": fleet.depth}
-    other = "".join(f", {name} {value}" for name, value in parts.items() if value != 1)
-    terms = "" if fleet.terms == FIRST_ORDER_TEXT else f", {fleet.terms}"
-    return f"{fleet.size}{other}{terms}"
-
-
 def question(fleet: Fleet) -> str:
     """What is asked of all pairs."""
     return (
         f"The KV cache is in host memory, and prefetch looks {ahead(fleet.depth)}. For every model on every card: from "
         "which context on must the cache leave the GPU, and is the link the bound by then? Which card serves a model "
         f"longest within {fleet.target_ms:g} ms a step, and which models can no link serve? A pair's own "
-        "report shows how its figures come about."
+        f"report shows how its figures come about.{_reads(fleet)}"
+    )
+
+
+def _reads(fleet: Fleet) -> str:
+    if read_terms(fleet.terms, fleet.cards[0].config).kv_read:
+        return ""
+    return (
+        " In first order attention's own read of the cache is left out, which a step with all KV on the GPU pays for "
+        "at long contexts: TERMS=refined counts it."
     )
 
 

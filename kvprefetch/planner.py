@@ -294,7 +294,7 @@ def steps_at(
         engine, link = times.compute, times.transfer
         if head:  # one more layer, of the engine alone
             engine, link = (np.insert(each, len(kinds), last, axis=1) for each, last in ((engine, head), (link, 0)))
-        steps.engine[rows] = engine[:, order].sum(-1)
+        steps.engine[rows] = engine @ np.bincount(order)
         steps.ondemand[rows] = ondemand_step(engine, link, order)
         steps.prefetch[rows] = ahead(engine, link, depth, order)
     return steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvprefetch.answers import generated, target, throughput
+from kvprefetch.answers import generated, reads_left_out, target, throughput
 from kvprefetch.configs import GB
 from kvprefetch.formats import gigabytes, tokens
 from kvprefetch.metrics import Metrics
@@ -50,6 +50,8 @@ def plan_lines(request: Request) -> Iterator[str]:
     model, hw, plan, outlook = request.model.config, request.hw.config, request.plan, request.outlook
     step = plan.step
     yield from verdict(plan, model, model.name, hw.name)
+    if note := reads_left_out(plan, model, hw):
+        yield note
     yield ""
     yield f"model      {model.name}"
     yield f"hardware   {hw.name}"

@@ -155,6 +155,11 @@ def first_order(effects: Effects) -> str:
         for old, new in zip(first.steps, together.steps, strict=True)
     ]
     crossover = change(first.crossover_ctx, together.crossover_ctx)
+    old, new = first.steps[-1], together.steps[-1]
+    steps.append(
+        f"with all KV on the GPU there from {old.engine_ms:.2f} to {new.engine_ms:.2f} ms "
+        f"({100 * (new.engine_ms / old.engine_ms - 1):+.1f} %)"
+    )
     return f"With the refined terms together the crossover {crossover}; they move {' and '.join(steps)}."
 
 

@@ -62,6 +62,14 @@ def _within(figure: float) -> float:
     return min(max(figure, LEAST_FIGURE), MOST_FIGURE)
 
 
+def map_contexts(crossover: int | None, resident_tokens: int) -> np.ndarray:
+    """Contexts for a map: evenly spaced on a log axis, and closer beyond a resident window, where the reduction is."""
+    around = crossover or 0
+    wide = np.geomspace(128, max(65536, 4 * (around - resident_tokens), 2 * around), 32)
+    beyond = resident_tokens + np.geomspace(1, max(2, 8 * (around - resident_tokens)), 24) if resident_tokens else []
+    return np.unique(np.concatenate([wide, beyond]).astype(int))
+
+
 def reduction_map(
     model: ModelConfig,
     hw: HardwareProfile,

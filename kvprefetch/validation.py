@@ -7,7 +7,7 @@ refined terms are not judged on that document's rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -55,21 +55,26 @@ class Prediction:
 
 
 @cache
-def predictions() -> tuple[Prediction, ...]:
-    """Every row of params/measurements/, in every way that it can be judged. Raises InputError."""
-    return tuple(each for document in documents() for each in predict(document))
+def predictions(*ways: Way) -> tuple[Prediction, ...]:
+    """Every row of params/measurements/, in each of `ways` (none: all) that it can be judged. Raises InputError."""
+    return tuple(each for document in documents() for each in predict(document, ways or tuple(Way)))
 
 
-def predict(document: Document) -> Iterator[Prediction]:
-    """The rows of one document, in every way that each can be judged."""
+def predict(document: Document, ways: Sequence[Way] = tuple(Way)) -> Iterator[Prediction]:
+    """The rows of one document, in those of `ways` that each can be judged."""
     for row in document.rows:
-        for way, step in (
-            (Way.LAW, _law(document, row)),
-            (Way.REFINED, None if document.gives else _principles(document, row, refined)),
-            (Way.FIRST_ORDER, _principles(document, row, lambda _: FIRST_ORDER)),
-        ):
+        for way in ways:
+            step = _step(document, row, way)
             if step is not None:
                 yield Prediction(document, row, way, step)
+
+
+def _step(document: Document, row: Measurement, way: Way) -> float | None:
+    if way is Way.LAW:
+        return _law(document, row)
+    if way is Way.REFINED:
+        return None if document.gives else _principles(document, row, refined)
+    return _principles(document, row, lambda _: FIRST_ORDER)
 
 
 def spread(document: Document, row: Measurement) -> tuple[np.ndarray, np.ndarray] | None:

@@ -20,15 +20,15 @@ def track_record(plan: Plan) -> str:
     terms = plan.terms
     shares = terms.weight_efficiency < 1 and terms.attention_efficiency < 1
     way = Way.REFINED if terms.kv_read and shares else Way.FIRST_ORDER
-    name = (
-        NAMES[way] if way is Way.REFINED or not terms.kv_read else "first order (the card's file states no two shares)"
-    )
+    name = NAMES[way]
+    if terms.kv_read and way is Way.FIRST_ORDER:
+        name += " (the card's file does not state both shares of its HBM rate)"
     kinds = (
         [Kind.RESIDENT]
         if plan.fit is Fit.RESIDENT or not plan.step.offloaded_bytes
-        else [Kind.ONDEMAND, Kind.ONE_AHEAD]
+        else [Kind.RESIDENT, Kind.ONDEMAND, Kind.ONE_AHEAD]
     )
-    parts = " and ".join(_missed(accuracy(predictions(), kind, way)) for kind in kinds)
+    parts = ", ".join(_missed(accuracy(predictions(way), kind, way)) for kind in kinds)
     return (
         f"How accurate this kind of prediction has been: against published measurements, {_cards(documents())}, {name} "
         f"missed the step {parts}. [The validation]({PAGE}), which `make validation` builds, shows every row "

@@ -18,11 +18,11 @@ WEIGHT_BITS = (8, 4)  # narrower weights that are looked at where those of the m
 
 def verdict(plan: Plan, model: ModelConfig, model_name: str, card_name: str) -> tuple[str, str, str]:
     """Fits or not; which policy and by how much; what limits it and what would help most. Names as they are shown."""
-    return _room(plan, model_name, card_name), _policy(plan), _limit(plan, model)
+    return _room(plan, model, model_name, card_name), _policy(plan), _limit(plan, model)
 
 
-def _room(plan: Plan, model_name: str, card_name: str) -> str:
-    memory, at = plan.memory, f"At {tokens(plan.ctx_len)}{_why(plan)}"
+def _room(plan: Plan, model: ModelConfig, model_name: str, card_name: str) -> str:
+    memory, at = plan.memory, f"At {tokens(plan.ctx_len)}{_why(plan, model)}"
     if plan.fit is Fit.HOST:
         held = f"{gigabytes(plan.step.offloaded_bytes)} of the cache are offloaded"
         return f"The host's memory is too small. {at}, {held}, and {gigabytes(plan.host_capacity)} of it can be pinned."
@@ -56,13 +56,19 @@ def _room(plan: Plan, model_name: str, card_name: str) -> str:
             f"The resident window does not fit. {at}, the newest {tokens(plan.terms.resident_tokens)} of every layer "
             f"and the buffers of the rest {kept}; at most {tokens(plan.window)} fit."
         )
+    if plan.choice is Choice.FIRST and memory.resident_ctx:
+        stays = f"up to {tokens(memory.resident_ctx)} it stays on the GPU, where {left} of {room}"
+        return f"The cache must be offloaded from {tokens(plan.ctx_len)} on; {stays}."
     reach = f"up to {tokens(memory.resident_ctx)} it stays" if memory.resident_ctx else "not one token of it stays"
     return f"The cache must be offloaded. {at}, it takes {gigabytes(memory.kv)} and {left} of {room}; {reach}."
 
 
-def _why(plan: Plan) -> str:
-    """Why the context is the one it is, where that is not because it was asked for."""
-    return "" if plan.choice is Choice.ASKED else f", {plan.choice}"
+def _why(plan: Plan, model: ModelConfig) -> str:
+    """Why the context is the one it is, where it was not asked for; or what it is beyond."""
+    if plan.choice is not Choice.ASKED:
+        return f", {plan.choice}"
+    limit = model.max_position_embeddings
+    return "" if limit is None or plan.ctx_len <= limit else f", beyond the {limit} that the model was made for"
 
 
 def _policy(plan: Plan) -> str:
