@@ -7,6 +7,7 @@ against; context/*.yaml below it: public rates that are no targets, and why.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from functools import cache
@@ -19,6 +20,7 @@ from kvprefetch.configs import ACHIEVED, ModelConfig
 from kvprefetch.measured import Aside, Copy, Document, Kind, Measurement, Way
 from kvprefetch.paths import DATA
 
+CARD = re.compile(rb"^card: *([a-z0-9.-]+)", re.MULTILINE)  # a short name
 FOLDER = DATA / "params" / "measurements"
 MOST_PCT = 100
 
@@ -47,9 +49,10 @@ def asides() -> tuple[Aside, ...]:
 
 @cache
 def contents() -> tuple[bytes, ...]:
-    """The files that a validation rests on, byte for byte: rows and models, then the cards."""
-    cards = {each.card.digest: each.card.content for each in documents() if each.card}
-    return (*(path.read_bytes() for path in sorted(FOLDER.rglob("*.yaml"))), *cards.values())
+    """The files that a validation rests on, byte for byte: rows and models, then the cards. Found without parsing."""
+    texts = tuple(path.read_bytes() for path in sorted(FOLDER.rglob("*.yaml")))
+    cards = {name.decode() for text in texts for name in CARD.findall(text)}
+    return *texts, *((DATA / HARDWARE.folder / f"{card}.yaml").read_bytes() for card in sorted(cards))
 
 
 def digests() -> tuple[Digest, ...]:

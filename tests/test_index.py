@@ -37,11 +37,12 @@ def test_the_index_has_a_linked_row_for_each_report_at_the_context_most_of_them_
     assert broken_rules(html) == []
     assert "4 reports; steps at 2048 tokens" in " ".join(html.split())
     name, card = "Llama-3-8B", "A100-80GB PCIe (Gen4 x16)"
+    terms = "first-order, kv_dtype=fp8, lm_head=true, R 9"
     assert cells(html) == [
-        [name, card, "1", "1", "first-order", "467300", "1306", "42.6", "17.58", "10.95"],
-        [name, card, "4", "1", "first-order", "116825", "327", "37.7", "49.80", "43.16"],
-        [name, card, "1", "1", "first-order", "467300", "1306", "37.7", "17.58", "10.95"],
-        [name, card, "1", "1", "first-order, kv_dtype=fp8, lm_head=true, R 9", "934600", "2621", "3.0", "–", "–"],
+        [name, card, "1", "1", "first-order", "8192", "467300", "1306", "42.6", "17.58", "10.95"],
+        [name, card, "4", "1", "first-order", "8192", "116825", "327", "37.7", "49.80", "43.16"],
+        [name, card, "1", "1", "first-order", "8192", "467300", "1306", "37.7", "17.58", "10.95"],
+        [name, card, "1", "1", terms, "8192", "934600", "2621", "3.0", "–", "–"],
     ]
     links = [link["href"] for link in BeautifulSoup(html, "html.parser").select("tbody a")]
     assert links == ["one/report.html", "two/report.html", "three/report.html", "four/report.html"]
@@ -52,7 +53,7 @@ def test_names_appear_as_text():
     html = index_page([replace(report, metrics=replace(report.metrics, model_name=NASTY, crossover_ctx=None))])
     assert broken_rules(html) == []
     assert cells(html)[0][0] == NASTY
-    assert cells(html)[0][6] == "never"
+    assert cells(html)[0][7] == "never"
 
 
 GOOD = json.loads(as_json(measure(Request(*PAIR))))

@@ -10,7 +10,7 @@ from kvprefetch.captions import map_alt, tornado_alt
 from kvprefetch.configs import FIRST_ORDER, Terms
 from kvprefetch.links import LINKS
 from kvprefetch.planner import sweep_columns
-from kvprefetch.sensitivity import Point, Swing, reduction_map, swings
+from kvprefetch.sensitivity import Point, Swing, map_contexts, reduction_map, swings
 
 FAST_LINK = HardwareProfile("fast link", 100, 1000)
 CONTEXTS, RATES = (512, 1306, 8192), (10.0, 25.0, 60.0)
@@ -92,7 +92,7 @@ def test_the_bars_of_a_tornado_run_from_the_base_to_the_swings_ends(model, ctx_l
         ["HBM rate", "PCIe rate", "KV dtype"],
     )
     ends = {(row, point.change): value(point) for row, swing in enumerate(found) for point in (swing.low, swing.high)}
-    assert {(text.xy[1], text.get_text()) for text in ax.texts} == set(ends)
+    assert {(round(text.xy[1]), text.get_text()): text.xy[0] for text in ax.texts} == ends
     drawn = sorted((round(bar.get_y() + bar.get_height() / 2), bar.get_width()) for bar in ax.patches)
     assert {bar.get_x() for bar in ax.patches} == {base}
     assert drawn == sorted((row, end - base) for (row, _), end in ends.items())
@@ -103,8 +103,8 @@ def test_the_bars_of_a_tornado_run_from_the_base_to_the_swings_ends(model, ctx_l
     [
         (80, 130, {"-": (80, "left"), "+": (130, "right")}),
         (130, 80, {"-": (130, "right"), "+": (80, "left")}),
-        (60, 30, {"-": (100, "right"), "+": (30, "left")}),  # both on one side: the nearer is named across the base
-        (140, 190, {"-": (100, "left"), "+": (190, "right")}),
+        (60, 30, {"-": (60, "left"), "+": (30, "left")}),  # both on one side: one above the other
+        (140, 190, {"-": (140, "right"), "+": (190, "right")}),
         (None, 130, {"+": (130, "right")}),  # a crossover that is never
         (None, None, {}),
     ],
@@ -119,13 +119,22 @@ def test_ends_are_named_where_they_do_not_lie_on_one_another(low, high, sides):
         ("-", charts.ONDEMAND),
         ("+", charts.PREFETCH),
     }
-    spans = sorted(text.get_window_extent().intervalx.tolist() for text in ax.texts)
-    assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
-    for text in ax.texts:  # beside every bar, never on one
-        box = text.get_window_extent().intervalx
+    boxes = [text.get_window_extent() for text in ax.texts]
+    for box in boxes:  # beside every bar of its height, never on one
         for bar in ax.patches:
-            start, end = bar.get_window_extent().intervalx
-            assert box[1] <= start or box[0] >= end
+            end = bar.get_window_extent()
+            middle = (box.y0 + box.y1) / 2
+            if end.y0 <= middle <= end.y1:
+                assert box.x1 <= end.x0 or box.x0 >= end.x1
+
+
+@pytest.mark.parametrize(("crossover", "resident"), [(1306, 0), (None, 0), (None, 500), (285_005, 273_782)])
+def test_a_map_looks_closer_beyond_a_resident_window(crossover, resident):
+    contexts = map_contexts(crossover, resident)
+    assert contexts[0] <= 128 and contexts[-1] >= max(65_536, 2 * (crossover or 0))
+    assert (np.diff(contexts) > 0).all()
+    if crossover and resident:
+        assert np.abs(contexts - crossover).min() < 0.3 * (crossover - resident)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,8 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 467_301, Choice.FIRST, FIRST_ORDER),
-            "The cache must be offloaded. At 467301 tokens, the first that must offload, it takes 61.25 GB and the "
-            "weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; up to 467300 tokens "
-            "it stays.",
+            "The cache must be offloaded from 467301 tokens on; up to 467300 tokens it stays on the GPU, where the "
+            "weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %.",
         ),
         (
             *(LLAMA3_8B, capacity(A100_PCIE, 17.8445), 3, Choice.ASKED, FIRST_ORDER),
@@ -70,13 +69,15 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 10**7, Choice.ASKED, FIRST_ORDER),
-            "To prefetch one layer ahead does not fit. At 10000000 tokens, the buffers take 81.92 GB, and the weights "
-            "leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; fetching on demand fits.",
+            "To prefetch one layer ahead does not fit. At 10000000 tokens, beyond the 8192 that the model was made "
+            "for, the buffers take 81.92 GB, and the weights leave 61.25 GB of the 77.31 GB that the card offers "
+            "after a reserve of 10 %; fetching on demand fits.",
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 10**8, Choice.ASKED, FIRST_ORDER),
-            "Not even offload fits. At 100000000 tokens, what stays there and the buffers of the rest take 819.20 GB, "
-            "and the weights leave 61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %.",
+            "Not even offload fits. At 100000000 tokens, beyond the 8192 that the model was made for, what stays "
+            "there and the buffers of the rest take 819.20 GB, and the weights leave 61.25 GB of the 77.31 GB that "
+            "the card offers after a reserve of 10 %.",
         ),
         (
             *(HYBRID, SMALL_CARD, 10**6, Choice.ASKED, FIRST_ORDER),
@@ -86,9 +87,9 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(LLAMA3_8B, A100_PCIE, 500_000, Choice.ASKED, WINDOWED),
-            "The resident window does not fit. At 500000 tokens, the newest 480000 tokens of every layer and the "
-            "buffers of the rest take 63.08 GB, and the weights leave 61.25 GB of the 77.31 GB that the card offers "
-            "after a reserve of 10 %; at most 465120 tokens fit.",
+            "The resident window does not fit. At 500000 tokens, beyond the 8192 that the model was made for, the "
+            "newest 480000 tokens of every layer and the buffers of the rest take 63.08 GB, and the weights leave "
+            "61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; at most 465120 tokens fit.",
         ),
         (
             *(FAT_AND_THIN, HardwareProfile("any", 1000, 25, 28), 10_000, Choice.ASKED, FIRST_ORDER),
@@ -103,8 +104,8 @@ def sentences(model, hw, ctx_len, choice=Choice.ASKED, depth=1, terms=FIRST_ORDE
         ),
         (
             *(LLAMA3_8B, SMALL_HOST, 500_000, Choice.ASKED, FIRST_ORDER),
-            "The host's memory is too small. At 500000 tokens, 65.54 GB of the cache are offloaded, and 64.00 GB of it "
-            "can be pinned.",
+            "The host's memory is too small. At 500000 tokens, beyond the 8192 that the model was made for, 65.54 GB "
+            "of the cache are offloaded, and 64.00 GB of it can be pinned.",
         ),
         (
             *(LLAMA3_8B, replace(NO_CAPACITY, host_capacity_gb=1), 8192, Choice.LIMIT, FIRST_ORDER),
@@ -120,8 +121,9 @@ def test_does_it_fit(model, hw, ctx_len, choice, terms, sentence):
 def test_a_depth_that_does_not_fit_is_told_which_does():
     said = sentences(LLAMA3_8B, A100_PCIE, 500_000, depth=40)
     assert said[0] == (
-        "To prefetch 40 layers ahead does not fit. At 500000 tokens, the buffers take 65.54 GB, and the weights leave "
-        "61.25 GB of the 77.31 GB that the card offers after a reserve of 10 %; prefetch 28 layers ahead fits."
+        "To prefetch 40 layers ahead does not fit. At 500000 tokens, beyond the 8192 that the model was made for, "
+        "the buffers take 65.54 GB, and the weights leave 61.25 GB of the 77.31 GB that the card offers after a "
+        "reserve of 10 %; prefetch 28 layers ahead fits."
     )
     assert said[1] == (
         "A step takes 2628.29 ms on demand; with prefetch 40 layers ahead it would take 2621.65 ms, were there room, "
