@@ -339,3 +339,13 @@ def test_what_fits_a_card_of_unknown_capacity_is_not_known_where_the_host_is_too
     assert plan.fit is Fit.HOST
     assert answers.left_out(plan, LLAMA3_8B, hw).startswith("What fits")
     assert "that fits" not in answers.ranking(plan)
+
+
+def test_what_first_order_leaves_out_of_a_resident_step_is_said_until_it_is_counted():
+    plan = make_plan(LLAMA3_8B, A100_PCIE, 8192)
+    assert answers.reads_left_out(plan, LLAMA3_8B, A100_PCIE) == (
+        "These figures leave attention's own read of the cache out. With it, the LM head and what the card's file "
+        "states, a step at 8192 tokens takes 7.89 ms with all KV on the GPU: TERMS=refined counts them."
+    )
+    counted = make_plan(LLAMA3_8B, A100_PCIE, 8192, terms=Terms(kv_read=True))
+    assert answers.reads_left_out(counted, LLAMA3_8B, A100_PCIE) == ""

@@ -256,6 +256,9 @@ def test_the_command_prints_or_writes_the_profile(checkout, kvprefetch):
     assert written.stdout.startswith("Mine: fitted to 8 rows of rows-")
     assert (checkout / "card.yaml").read_text() == printed.stdout
     assert kvprefetch("crossover", "--model", "llama3-8b", "--hw", "card.yaml").returncode == 0
+    itself = kvprefetch("calibrate", "--measurements", "rows.yaml", "--output", "./rows.yaml")
+    assert itself.returncode == 2
+    assert itself.stderr == "kvprefetch: output rows.yaml: the measurements lie there; accepted: another file\n"
     refused = kvprefetch("calibrate", "--measurements", "rows.yaml", "--output", "none/card.yaml")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert refused.stderr == "kvprefetch: output none/card.yaml: cannot be written: No such file or directory\n"

@@ -188,3 +188,12 @@ def test_the_digest_changes_with_every_parameter():
         Request(model, find(HARDWARE, "rtx4090")),
     ]
     assert len({inputs_digest(request) for request in requests}) == len(requests)
+
+
+def test_a_users_file_is_written_whole_or_left_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "card.yaml"
+    publish.write_whole(path, "old")
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+    with pytest.raises(InputError, match="output .*card.yaml: cannot be written: no space"):
+        publish.write_whole(path, "new")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"card.yaml": b"old"}

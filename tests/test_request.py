@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kvprefetch import InputError
@@ -66,3 +68,16 @@ def test_a_report_that_cannot_be_planned_is_refused(arguments, message):
     Request(*PAIR)
     with pytest.raises(InputError, match=message):
         Request(**{"model": PAIR[0], "hw": PAIR[1], **arguments})
+
+
+def test_given_contexts_never_pass_for_the_default_ones():
+    """Where no limit is known the planned context is the longest swept, so it depends on the contexts."""
+    model = CatalogEntry("any", "0" * 64, b"", replace(PAIR[0].config, max_position_embeddings=None), ())
+    unknown = CatalogEntry("card", "0" * 64, b"", HardwareProfile("card", 1000, 25), ())
+    requests = [Request(model, unknown, resident=0, contexts=given) for given in (None, (*DEFAULT_CONTEXTS, 40_000))]
+    assert len({request.folder for request in requests}) == len({request.command for request in requests}) == 2
+    assert [request.plan.ctx_len for request in requests] == [32768, 40_000]
+
+
+def test_a_rebuild_command_spells_numbers_as_they_are_accepted():
+    assert Request(*PAIR, reserve=0.00005, target_ms=10**9).command.endswith("RESERVE=0.00005 TARGET_MS=1000000000")

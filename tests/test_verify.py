@@ -4,6 +4,7 @@ import pytest
 from stacks import INTERLEAVED_24, WINDOWS_ALONE
 
 from kvprefetch import A100_PCIE, LLAMA3_8B, HardwareProfile, verify
+from kvprefetch.configs import Terms
 from kvprefetch.planner import DEFAULT_CONTEXTS
 
 FAST_LINK = HardwareProfile("fast link", 100, 100)
@@ -66,3 +67,18 @@ def test_each_check_can_fail(monkeypatch):
         assert "largest" in failing()
     monkeypatch.setattr(verify, "peak_ctx", lambda *_: 1307)
     assert failing() == ["largest", "the"]
+
+
+@pytest.mark.parametrize(
+    ("hw", "terms"),
+    [
+        (HardwareProfile("slow attention", 4000, 346), Terms(kv_read=True, attention_efficiency=0.05)),
+        (HardwareProfile("unified", 273, 250), Terms(kv_read=True, attention_efficiency=0.8)),
+        (A100_PCIE, Terms(kv_read=True, copy_latency_us=10**6, resident_tokens=352)),
+        (A100_PCIE, Terms(kv_read=True, lm_head=True, cross_token_overlap=True)),
+    ],
+)
+def test_all_checks_hold_where_the_reduction_only_tends_to_its_largest_value(hw, terms):
+    for model in (LLAMA3_8B, INTERLEAVED_24):
+        checks = verify.verify(model, hw, DEFAULT_CONTEXTS, terms=terms)
+        assert all(check.holds for check in checks), checks
