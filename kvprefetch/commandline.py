@@ -156,13 +156,18 @@ def _cards(_: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     request = _request_of_make(options)
-    made = not (up_to_date(request) and index_is_there()) and _jupyter().build(request)
+    made = _make(request)
     page = os.path.relpath(folder(request) / "report.html")
     try:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError, RecursionError):  # somebody has edited it
         metrics = measure(request)
     print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+
+
+def _make(page: Page) -> bool:
+    """Make the page where it or the index is out of date; whether it was made."""
+    return not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -179,7 +184,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _validation(_: argparse.Namespace) -> None:
     page = ValidationPage()
-    made = not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
+    made = _make(page)
     for sentence in trust(predictions()):
         print(sentence.replace("*", ""))
     print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
