@@ -8,6 +8,7 @@ from math import ceil
 
 from kvprefetch.configs import HardwareProfile, ModelConfig, refined
 from kvprefetch.formats import milliseconds, size, tokens
+from kvprefetch.layers import has_windows
 from kvprefetch.links import LINKS
 from kvprefetch.outlook import Outlook
 from kvprefetch.plan import Fit, Plan
@@ -175,7 +176,7 @@ def _left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> Iterator[s
     else:
         host = "" if plan.host_capacity is None else " or in the host's memory"
         yield f"Ways that do not fit on the GPU{host}, such as keeping all KV there, are left out."
-    if not any(layer.window and layer.kv_values for layer in model.layers):
+    if not has_windows(model.layers):
         yield "No layer has a window that could stay on the GPU alone."
     if hw.host_gb_s is None or hw.host_efficiency is None:
         yield (

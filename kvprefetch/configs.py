@@ -122,6 +122,11 @@ class ModelConfig:
         return sum(layer.all_bytes for layer in self.layers) + outside
 
     @property
+    def state_bytes(self) -> float:
+        """Bytes of recurrent state that one sequence holds, at any length; 0: no layer keeps any."""
+        return sum(layer.state_bytes for layer in self.layers)
+
+    @property
     def _params_outside_layers(self) -> int:
         matrices = 1 if self.tie_word_embeddings else 2
         return matrices * self.vocab_size * self.hidden_size + self.other_params

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvprefetch.configs import ACHIEVED, FIRST_ORDER, HardwareProfile, ModelConfig, Terms, refined
 from kvprefetch.formats import tokens
+from kvprefetch.layers import has_windows
 from kvprefetch.planner import Comparison, compare, crossover_ctx
 
 NAMES = {
@@ -86,7 +87,7 @@ def _alone(model: ModelConfig, together: Terms, resident_tokens: int) -> Iterato
             )
     if resident_tokens:
         yield f"newest {tokens(resident_tokens)} on the GPU", Terms(resident_tokens=resident_tokens)
-    if any(layer.window and layer.kv_values for layer in model.layers):
+    if has_windows(model.layers):
         yield NAMES["resident_windows"], Terms(resident_windows=True)
     yield NAMES["cross_token_overlap"], Terms(cross_token_overlap=True)
     yield "8-bit cache", Terms(kv_dtype="fp8")

@@ -85,6 +85,11 @@ def is_uniform(layers: tuple[Layer, ...]) -> bool:
     return len(set(layers)) == 1
 
 
+def has_windows(layers: tuple[Layer, ...]) -> bool:
+    """Whether any layer caches no more than a window of its own."""
+    return any(layer.window and layer.kv_values for layer in layers)
+
+
 def kv_bytes(
     layers: tuple[Layer, ...], ctx_len: int | np.ndarray, batch: int = 1, kv_dtype: str = "fp16"
 ) -> np.ndarray:

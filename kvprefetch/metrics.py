@@ -162,7 +162,7 @@ def _figures(plan: Plan, model: ModelConfig, card_name: str) -> PlanFigures:
         reserve=plan.reserve,
         usable_gb=memory and memory.usable / GB,
         weights_gb=model.total_bytes / GB,
-        state_gb=step.batch * sum(layer.state_bytes for layer in model.layers) / GB,
+        state_gb=step.batch * model.state_bytes / GB,
         kv_gb=plan.kv_bytes / GB,
         resident_ctx=memory and (EVERY if memory.resident_ctx is None else memory.resident_ctx),
         resident_batch=memory and memory.resident_batch,

@@ -65,7 +65,7 @@ def description(model: ModelConfig) -> Iterator[str]:
     grows = sum(layer.kv_values for layer in model.layers if layer.window is None)
     beyond = "" if grows == model.kv_bytes(1) / 2 else f", {2 * grows:,} beyond every window"
     yield f"KV           {model.kv_bytes(1):,.0f} bytes a token in 16 bits{beyond}"
-    if state := sum(layer.state_bytes for layer in model.layers):
+    if state := model.state_bytes:
         yield f"state        {state:,.0f} bytes a sequence"
     if model.max_position_embeddings:
         yield f"made for     {model.max_position_embeddings:,} tokens of context"

@@ -204,7 +204,7 @@ def _memory(model: ModelConfig, usable: Fraction, step: Comparison, terms: Terms
     return Memory(
         usable=float(usable),
         weights=model.total_bytes,
-        state=step.batch * sum(layer.state_bytes for layer in model.layers),
+        state=step.batch * model.state_bytes,
         kv=model.kv_bytes(step.ctx_len, step.batch, terms.kv_dtype),
         resident_ctx=largest_resident_ctx(model, usable, step.batch, terms.kv_dtype),
         resident_batch=largest_resident_batch(model, usable, step.ctx_len, terms.kv_dtype),

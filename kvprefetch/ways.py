@@ -15,7 +15,7 @@ import numpy as np
 from kvprefetch.capacity import fits
 from kvprefetch.configs import GB, MICRO, HardwareProfile, ModelConfig, Terms
 from kvprefetch.formats import size
-from kvprefetch.layers import KV_BYTES, touched_experts
+from kvprefetch.layers import KV_BYTES, has_windows, touched_experts
 from kvprefetch.planner import Comparison, compare
 from kvprefetch.roofline import head_time
 from kvprefetch.schedule import MOST_DEPTH, ondemand_step, prefetch_step
@@ -74,7 +74,7 @@ class _Start:
     @property
     def beside_kv(self) -> float:
         """Bytes of weights and state."""
-        return self.model.total_bytes + self.step.batch * sum(layer.state_bytes for layer in self.model.layers)
+        return self.model.total_bytes + self.step.batch * self.model.state_bytes
 
     @property
     def resident(self) -> Terms:
@@ -120,7 +120,7 @@ def _policies(at: _Start, window: int | None) -> Iterator[Way]:
             replace(terms, resident_tokens=window),
             depth,
         )
-    if not terms.resident_windows and any(layer.window and layer.kv_values for layer in at.model.layers):
+    if not terms.resident_windows and has_windows(at.model.layers):
         yield from at.prefetched(
             "prefetch, sliding windows on the GPU",
             "keep the sliding layers' windows on the GPU",
