@@ -1,12 +1,14 @@
 import hashlib
 import json
 import re
+from importlib.util import find_spec, module_from_spec
 
 import pytest
 import yaml
 
 from kvprefetch import InputError, Layer, load_hardware, load_model
 from kvprefetch.catalog import HARDWARE, MODELS, MOST_BYTES, find, keep, short_names
+from kvprefetch.paths import DATA
 from kvprefetch.plainyaml import mapping
 
 MODEL = {
@@ -178,6 +180,19 @@ def test_a_model_file_that_is_wrong_is_refused_with_file_and_key(write, content,
 )
 def test_values_are_what_they_look_like(text, value):
     assert mapping(f"x: {text}".encode()) == {"x": value}
+
+
+def test_without_libyaml_files_read_the_same(monkeypatch):
+    monkeypatch.setattr(yaml, "__with_libyaml__", False)
+    spec = find_spec("kvprefetch.plainyaml")
+    without = module_from_spec(spec)
+    spec.loader.exec_module(without)
+    contents = [path.read_bytes() for path in (DATA / "params").rglob("*.yaml")]
+    assert [without.mapping(content) for content in contents] == [mapping(content) for content in contents]
+    for content in (bomb, b"x: !!str 5\n", b"a: 1\na: 2\n", b"a: [b\n", b"x: 1:30\n  y: 2\n"):
+        for reader in (mapping, without.mapping):
+            with pytest.raises(InputError, match=r"^not readable in line \d"):
+                reader(content)
 
 
 def test_a_path_that_cannot_be_looked_up_is_one_line():
