@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil, floor, inf
 from typing import NamedTuple
@@ -57,11 +58,11 @@ def link_is_bound(
     return bound
 
 
-def link_takes_as_long(
+def link_lead(
     layers: tuple[Layer, ...], hw: HardwareProfile, ctx_len: int, batch: int, terms: Terms = FIRST_ORDER
-) -> bool:
-    """Whether sum t is at least sum c at one context. Exact."""
-    return _lead(layers, hw, batch, terms)(ctx_len) >= 0
+) -> Fraction:
+    """sum t - sum c at one context, in nanoseconds. Exact."""
+    return _lead(layers, hw, batch, terms)(ctx_len)
 
 
 def smallest_window(
@@ -70,7 +71,7 @@ def smallest_window(
     """The smallest R with which sum t is no more than sum c at `ctx_len`: sum t falls as R grows, to 0. Exact."""
 
     def is_bound_by_engine(resident_tokens: int) -> bool:
-        return _lead(layers, hw, batch, replace(terms, resident_tokens=resident_tokens))(ctx_len) <= 0
+        return link_lead(layers, hw, ctx_len, batch, replace(terms, resident_tokens=resident_tokens)) <= 0
 
     return bisect_left(range(ctx_len), True, key=is_bound_by_engine)
 
@@ -158,7 +159,8 @@ def _lead(
     weight_rate = _exact(hw.hbm_gb_s) * _exact(terms.weight_efficiency)
     read_rate = _exact(hw.hbm_gb_s) * _exact(terms.attention_efficiency)
     link_rate = _exact(hw.pcie_gb_s) * _exact(terms.pcie_efficiency)
-    weights = sum(Fraction(float(read)) for read in step_weight_bytes(layers, batch))
+    reads = step_weight_bytes(kinds, batch).tolist()
+    weights = sum(count * Fraction(read) for count, read in zip(counts.values(), reads, strict=True))
     fixed = weights / weight_rate + len(layers) * _exact(terms.layer_overhead_us) * 1000
     value = batch * Fraction(KV_BYTES[terms.kv_dtype])
 
@@ -176,6 +178,7 @@ def _lead(
     return lead
 
 
+@lru_cache
 def _exact(figure: float) -> Fraction:
     """The figure as it is written, not as it is stored."""
     return Fraction(str(figure))

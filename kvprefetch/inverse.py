@@ -12,7 +12,7 @@ import numpy as np
 
 from kvprefetch.checks import whole_number
 from kvprefetch.configs import FIRST_ORDER, GB, MICRO, HardwareProfile, ModelConfig, Terms
-from kvprefetch.crossover import link_takes_as_long
+from kvprefetch.crossover import link_lead
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.roofline import head_time, layer_times, offloaded_bytes
 from kvprefetch.schedule import MOST_DEPTH
@@ -37,7 +37,7 @@ def pcie_bound_batch(model: ModelConfig, hw: HardwareProfile, ctx_len: int, term
     whole_number("ctx_len", ctx_len, MOST_CTX)
 
     def bound(batch: int) -> bool:
-        return link_takes_as_long(model.layers, hw, ctx_len, batch, terms)
+        return link_lead(model.layers, hw, ctx_len, batch, terms) >= 0
 
     return bisect_left(range(1, MOST_BATCH), True, key=bound) + 1 if bound(MOST_BATCH) else None
 

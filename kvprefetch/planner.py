@@ -14,7 +14,7 @@ import numpy as np
 
 from kvprefetch.checks import refusal, whole_number
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
-from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound
+from kvprefetch.crossover import first_reaching_ctx, largest_reduction_ctx, link_is_bound, link_lead
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.roofline import head_time, kv_blocks, layer_times, offloaded_bytes, resident_bytes
 from kvprefetch.schedule import MOST_DEPTH, ROWS_AT_ONCE, ondemand_step, prefetch_step, steady_step
@@ -172,7 +172,7 @@ def compare(
         transfer=tuple(times.transfer.tolist()),
         ondemand=PolicyStep(float(steps.ondemand[0]), min(1, fetching), **memory),
         prefetch=PolicyStep(float(steps.prefetch[0]), kv_blocks(fetching, depth, terms), **memory),
-        bound=str(_bound(model, hw, np.array([ctx_len]), batch, terms)[0]),
+        bound="pcie" if link_lead(model.layers, hw, ctx_len, batch, terms) > 0 else "compute",
         offloaded_bytes=float(offloaded.sum()),
         head=steps.head,
     )
@@ -215,13 +215,14 @@ def sweep_columns(
     """Both policies at every context, ascending and without repeats. Raises InputError like `compare`."""
     ctx_len = contexts_in_order(contexts)
     steps = steps_at(model, hw, ctx_len, batch, depth, terms)
+    link_bound = link_is_bound(model.layers, hw, ctx_len, whole_number("batch", batch, MOST_BATCH), terms)
     return Sweep(
         ctx_len=ctx_len,
         ondemand_ms=steps.ondemand * 1e3,
         prefetch_ms=steps.prefetch * 1e3,
         reduction_pct=100 * (1 - steps.prefetch / steps.ondemand),
         speedup=steps.ondemand / steps.prefetch,
-        bound=_bound(model, hw, ctx_len, whole_number("batch", batch, MOST_BATCH), terms),
+        bound=np.where(link_bound, "pcie", "compute"),
     )
 
 
@@ -298,11 +299,6 @@ def steps_at(
         steps.ondemand[rows] = ondemand_step(engine, link, order)
         steps.prefetch[rows] = ahead(engine, link, depth, order)
     return steps
-
-
-def _bound(model: ModelConfig, hw: HardwareProfile, ctx_len: np.ndarray, batch: int, terms: Terms) -> np.ndarray:
-    """Which resource is busy longer at each context, decided exactly: a tie is the engine's."""
-    return np.where(link_is_bound(model.layers, hw, ctx_len, batch, terms), "pcie", "compute")
 
 
 def _check_kinds(model: ModelConfig, hw: HardwareProfile, terms: Terms) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kvprefetch.configs import FIRST_ORDER, LEAST_FIGURE, MOST_FIGURE, HardwareProfile, ModelConfig, Terms
-from kvprefetch.planner import compare, crossover_ctx, sweep_columns
+from kvprefetch.planner import compare, contexts_in_order, crossover_ctx, steps_at
 
 SWING = 0.2  # of a rate, either way
 KV_DTYPES = ("fp8", "q4_0")  # smaller caches
@@ -80,5 +80,10 @@ def reduction_map(
     terms: Terms = FIRST_ORDER,
 ) -> np.ndarray:
     """The reduction in percent, a row a link rate in GB/s, a column a context; shape (rates, contexts)."""
-    cards = (replace(hw, pcie_gb_s=rate) for rate in rates)
-    return np.array([sweep_columns(model, card, contexts, batch, depth, terms).reduction_pct for card in cards])
+    columns = contexts_in_order(contexts)
+
+    def reduction_pct(rate: float) -> np.ndarray:
+        steps = steps_at(model, replace(hw, pcie_gb_s=rate), columns, batch, depth, terms)
+        return 100 * (1 - steps.prefetch / steps.ondemand)
+
+    return np.array([reduction_pct(rate) for rate in rates])
