@@ -108,6 +108,7 @@ def latency(ax: Axes, lines: Sweep, points: Sweep, crossover: int | None) -> Axe
     ):
         if room > 0.28:  # of the axis: enough for the words
             ax.text(x, y, text, transform=ax.transAxes, ha="center", va="bottom")
+    ax.label_outer()
     return ax
 
 
@@ -131,10 +132,11 @@ def gantt(ax: Axes, ondemand: Timeline, prefetch: Timeline, layers: int, title: 
     )
     heights = (4.2, 3.3, 1.9, 1.0)
     for y, (_, starts, ends, tints) in zip(heights, lanes, strict=True):
-        for layer, start, end, tint in zip(range(layers), 1e3 * starts, 1e3 * ends, cycle(tints), strict=False):
-            if end > start:  # a layer with nothing to fetch has no bar on the link
-                ax.barh(y, end - start, left=start, color=tint)
-                ax.text((start + end) / 2, y, str(layer + 1), ha="center", va="center", clip_on=True)
+        shown = np.flatnonzero(ends[:layers] > starts[:layers])  # a layer with nothing to fetch has no bar on the link
+        start, end = 1e3 * starts[shown], 1e3 * ends[shown]
+        ax.broken_barh([*zip(start, end - start, strict=True)], (y - 0.4, 0.8), color=[tints[n % 2] for n in shown])
+        for layer, middle in zip(shown, (start + end) / 2, strict=True):
+            ax.text(middle, y, str(layer + 1), ha="center", va="center", clip_on=True)
     ax.set_yticks(heights, [name for name, *_ in lanes])
     ax.set(title=title, xlabel="Time since the step began (ms)", xlim=(0, None))
     ax.grid(axis="y", visible=False)
@@ -167,6 +169,7 @@ def step_by_depth(ax: Axes, by_depth: Sequence[Sequence[Comparison]]) -> Axes:
     """Prefetch step latency by depth, one line for each row of comparisons at one context."""
     _by_depth(ax, by_depth, lambda each: each.prefetch.total_ms, PREFETCH)
     ax.set_ylabel("Prefetch step (ms)")
+    ax.label_outer()
     return ax
 
 
