@@ -69,12 +69,12 @@ def test_the_report_extra_names_every_package_that_reports_import(installed):
     named = {line.split(";")[0].split("[")[0].split("=")[0].split("<")[0].split(">")[0].lower() for line in extra}
     assert named == {
         *(
-            "beautifulsoup4",
             "ipykernel",
             "jinja2",
             "joblib",
             "jsonschema",
             "latex2mathml",
+            "lxml",
             "matplotlib",
             "nbconvert",
             "pandas",

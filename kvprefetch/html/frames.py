@@ -6,7 +6,7 @@ functions change the parsed page in place.
 
 import re
 
-from bs4 import BeautifulSoup, Tag
+from lxml.html import Element, HtmlElement
 
 SHORT = 24  # characters; a longer table cell is prose and needs room
 PHONE_EM = 16.0  # em of math that fit a phone's text column, with a margin
@@ -16,74 +16,98 @@ STACKED = {"mfrac", "munder", "mover", "munderover", "mtable"}
 SCRIPTED = {"msub", "msup", "msubsup"}
 
 
-def text_of(element: Tag) -> str:
+HEADINGS = {f"h{level}" for level in range(1, 7)}
+
+
+def text_of(element: HtmlElement) -> str:
     """Return the element's text with single blanks."""
-    return " ".join(element.get_text().split())
+    return " ".join(element.text_content().split())
 
 
-def frame_tables(soup: BeautifulSoup) -> None:
+def classes_of(element: HtmlElement) -> set[str]:
+    """Return the element's classes."""
+    return set(element.get("class", "").split())
+
+
+def frame_tables(page: HtmlElement) -> None:
     """Scope the headers of every table and put it into a labelled frame that scrolls."""
     labels: dict[str, int] = {}
-    for table in soup.find_all("table"):
-        scope_headers(table)
-        caption = table.find("caption")
-        if caption:
-            words = list(caption.contents)
-            caption.append(soup.new_tag("span"))  # stays in view while the table scrolls
-            caption.contents[-1].extend(words)
-        named_by = caption or table.find_previous(re.compile("^h[1-6]$"))
-        label = text_of(named_by) if named_by else "Table"
+    heading = None
+    for element in list(page.iter("table", *HEADINGS)):
+        if element.tag != "table":
+            heading = element
+            continue
+        scope_headers(element)
+        caption = element.find("caption")
+        named_by = heading if caption is None else caption
+        label = "Table" if named_by is None else text_of(named_by)
         labels[label] = labels.get(label, 0) + 1
         label += f" ({labels[label]})" if labels[label] > 1 else ""
-        frame = {"class": "table", "role": "region", "tabindex": "0", "aria-label": label}
-        table.wrap(soup.new_tag("div", attrs=frame))
+        if caption is not None:
+            wrap_content(caption, Element("span"))  # stays in view while the table scrolls
+        wrap(element, Element("div", {"class": "table", "role": "region", "tabindex": "0", "aria-label": label}))
 
 
-def scope_headers(table: Tag) -> None:
+def wrap(element: HtmlElement, frame: HtmlElement) -> None:
+    """Put `frame` in the place of `element`, and that inside."""
+    element.addprevious(frame)
+    frame.tail, element.tail = element.tail, None
+    frame.append(element)
+
+
+def wrap_content(element: HtmlElement, inner: HtmlElement) -> None:
+    """Put `inner` into `element`, around all that is in it."""
+    inner.text, element.text = element.text, None
+    inner.extend(element)
+    element.append(inner)
+
+
+def scope_headers(table: HtmlElement) -> None:
     """Give headers their scope and prose its class; the first cell heads a row if none does."""
-    for row in table.find_all("tr"):
-        in_head = row.parent.name == "thead"
-        if not in_head and not row.find("th") and (first := row.find("td")):
-            first.name = "th"
-        for cell in row.find_all("td", class_=False):
-            if len(text_of(cell)) > SHORT:
-                cell["class"] = "text"
-        for header in row.find_all("th"):
-            if not text_of(header):
-                header.name = "td"
-                continue
-            header.attrs.setdefault("scope", "col" if in_head else "row")
-            if header.math and text_of(header) == text_of(header.math):
-                name_formula(header)
+    for row in table.iter("tr"):
+        in_head = row.getparent().tag == "thead"
+        if not in_head and row.find("th") is None and len(row):
+            row[0].tag = "th"
+        for cell in row:
+            text = text_of(cell)
+            if cell.tag == "td" and "class" not in cell.attrib and len(text) > SHORT:
+                cell.set("class", "text")
+            elif cell.tag == "th" and not text:
+                cell.tag = "td"
+            elif cell.tag == "th":
+                cell.set("scope", cell.get("scope", "col" if in_head else "row"))
+                math = cell.find(".//math")
+                if math is not None and text == text_of(math):
+                    name_formula(cell, math)
 
 
-def name_formula(header: Tag) -> None:
+def name_formula(header: HtmlElement, math: HtmlElement) -> None:
     """Give a header that is only a formula its TeX as the text that screen readers speak."""
-    name = Tag(name="span", attrs={"class": "spoken"})
-    name.string = str(header.math["alttext"])
-    header.math["aria-hidden"] = "true"
+    name = Element("span", {"class": "spoken"})
+    name.text = math.get("alttext")
+    math.set("aria-hidden", "true")
     header.append(name)
 
 
-def frame_formulas(soup: BeautifulSoup) -> None:
+def frame_formulas(page: HtmlElement) -> None:
     """Put each formula that a phone may not hold into a frame."""
-    for math in soup.find_all("math"):
+    for math in page.findall(".//math"):
         if width_em(math) > PHONE_EM:
-            frame = {"class": f"formula {math['display']}", "role": "group", "tabindex": "0"}
-            math.wrap(soup.new_tag("span", attrs=frame | {"aria-label": "Formula"}))
+            kind = f"formula {math.get('display')}"
+            wrap(math, Element("span", {"class": kind, "role": "group", "tabindex": "0", "aria-label": "Formula"}))
 
 
-def width_em(element: Tag) -> float:
+def width_em(element: HtmlElement) -> float:
     """Return a rough width of MathML in em: half an em a character, more around relations."""
-    parts = [width_em(child) for child in element.find_all(True, recursive=False)]
-    if element.name == "mspace":
-        width = LENGTH.match(str(element.get("width")))
+    parts = [width_em(child) for child in element]
+    if element.tag == "mspace":
+        width = LENGTH.match(element.get("width", ""))
         return float(width[0]) if width else 0.0
     if not parts:
-        text = element.get_text()
+        text = element.text or ""
         return len(text) / 2 + (0.5 if SPACED.fullmatch(text) else 0.0)
-    if element.name in STACKED:
+    if element.tag in STACKED:
         return max(parts)
-    if element.name in SCRIPTED:
+    if element.tag in SCRIPTED:
         return parts[0] + 0.7 * max(parts[1:])
     return sum(parts)

@@ -5,13 +5,13 @@ Every function takes the parsed page and changes it in place; `article` runs the
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 
-from bs4 import BeautifulSoup, NavigableString, Tag
+from lxml.html import HtmlElement, HTMLParser, fragment_fromstring, tostring
 
 from kvprefetch.checks import InputError
-from kvprefetch.html.frames import frame_formulas, frame_tables, text_of
+from kvprefetch.html.frames import classes_of, frame_formulas, frame_tables, text_of
 
-# Names and classes are asked for one by one: CSS selectors take a sixth of a page's time.
 WRAPPERS = {
     *("cell", "input", "inner_cell", "input_area", "text_cell_render"),
     *("output_wrapper", "output", "output_area", "output_subarea"),
@@ -42,75 +42,93 @@ class Article:
 
 def article(html: str) -> Article:
     """Return the article made of nbconvert's HTML. Raises PageError (see there)."""
-    soup = BeautifulSoup(html, "html.parser")
-    check_offline(soup)
-    caption_figures(soup)
-    place_code(soup)
-    for div in soup.find_all("div"):
-        if WRAPPERS.intersection(div.get("class", ())):
-            div.unwrap()
-    merge_code(soup)
-    frame_tables(soup)
-    frame_formulas(soup)
-    number_headings(soup)
-    contents = tuple(Heading(str(h2["id"]), text_of(h2)) for h2 in soup.find_all("h2"))
-    return Article(title_of(soup), str(soup).strip(), contents)
+    page = fragment_fromstring(html, create_parent="article", parser=HTMLParser(huge_tree=True))
+    check_offline(page)
+    caption_figures(page)
+    place_code(page)
+    for div in page.findall(".//div"):
+        if WRAPPERS & classes_of(div):
+            unwrap(div)
+    merge_code(page)
+    frame_tables(page)
+    frame_formulas(page)
+    number_headings(page)
+    contents = tuple(Heading(h2.get("id"), text_of(h2)) for h2 in page.iter("h2"))
+    body = tostring(page, encoding="unicode").removeprefix("<article>").removesuffix("</article>")
+    return Article(title_of(page), body.strip(), contents)
 
 
-def title_of(soup: BeautifulSoup) -> str:
+def unwrap(div: HtmlElement) -> None:
+    """Leave what is in `div` in its place, without the blank lines around it."""
+    div.text = (div.text or "").lstrip()
+    div.tail = "\n" + (div.tail or "").lstrip()
+    div.drop_tag()
+
+
+def title_of(page: HtmlElement) -> str:
     """Return the text of the page's only h1. Raises PageError if there is none or several."""
-    headings = [text_of(h1) for h1 in soup.find_all("h1")]
+    headings = [text_of(h1) for h1 in page.iter("h1")]
     if len(headings) != 1 or not headings[0]:
         raise PageError(f"a report has exactly one h1 heading; this one has {headings}")
     return headings[0]
 
 
-def check_offline(soup: BeautifulSoup) -> None:
+def check_offline(page: HtmlElement) -> None:
     """Raise PageError for an element that runs, loads or embeds something from elsewhere."""
-    for element in soup.find_all(FORBIDDEN):
-        raise PageError(f"a report may not hold a <{element.name}> element: {str(element)[:80]}")
-    for image in soup.find_all("img"):
-        if not str(image.get("src", "")).startswith("data:"):
-            raise PageError(f"an image must be embedded, not linked: {str(image)[:80]}")
+    for element in page.iter(FORBIDDEN):
+        raise PageError(f"a report may not hold a <{element.tag}> element: {_source(element)}")
+    for image in page.iter("img"):
+        if not image.get("src", "").startswith("data:"):
+            raise PageError(f"an image must be embedded, not linked: {_source(image)}")
 
 
-def caption_figures(soup: BeautifulSoup) -> None:
+def caption_figures(page: HtmlElement) -> None:
     """Move the Markdown output that follows a figure in its cell into the figure."""
-    for figure in soup.find_all("figure"):
-        area = figure.find_parent("div", class_="output_area")
-        following = area.find_next_sibling() if area else None
-        caption = following.select_one("div.output_markdown") if following else None
-        if caption:
+    for figure in page.findall(".//figure"):
+        area = next((div for div in figure.iterancestors("div") if "output_area" in classes_of(div)), None)
+        following = None if area is None else area.getnext()
+        for caption in () if following is None else following.find_class("output_markdown"):
+            caption.tag = "figcaption"
+            caption.attrib.clear()
             figure.append(caption)
-            caption.name, caption.attrs = "figcaption", {}
 
 
-def place_code(soup: BeautifulSoup) -> None:
+def place_code(page: HtmlElement) -> None:
     """Move the code of each cell below its output, that of the title and answer below both."""
-    for fold in soup.find_all("details", "code"):
-        fold.find_parent("div", class_="cell").append(fold)
-    first_section = soup.find("h2")
-    if first_section:
-        section = first_section.find_parent("div", class_="cell")
-        for fold in reversed(section.find_all_previous("details", class_="code")):
-            section.insert_before(fold)
+    folds = [fold for fold in page.iter("details") if "code" in classes_of(fold)]
+    for fold in folds:
+        _cell_of(fold).append(fold)
+    first_section = page.find(".//h2")
+    if first_section is not None:
+        section = _cell_of(first_section)
+        for element in takewhile(lambda each: each is not first_section, list(page.iter("details", "h2"))):
+            if element in folds:
+                section.addprevious(element)
 
 
-def merge_code(soup: BeautifulSoup) -> None:
+def merge_code(page: HtmlElement) -> None:
     """Put the code of folds that follow each other under the first of them."""
-    for fold in soup.find_all("details", "code"):
-        previous = fold.previous_sibling
-        while isinstance(previous, NavigableString) and not previous.strip():
-            previous = previous.previous_sibling
-        if isinstance(previous, Tag) and "code" in previous.get("class", []):
-            previous.extend(fold.find_all("div", recursive=False))
-            fold.decompose()
+    for fold in page.findall(".//details"):
+        previous = fold.getprevious()
+        if previous is None or (previous.tail or "").strip():
+            continue
+        if "code" in classes_of(fold) & classes_of(previous):
+            previous.extend(fold.findall("div"))
+            fold.drop_tree()
 
 
-def number_headings(soup: BeautifulSoup) -> None:
+def number_headings(page: HtmlElement) -> None:
     """Give each heading below the title an anchor made of its text, unique on the page."""
     seen: dict[str, int] = {}
-    for heading in soup.find_all(["h2", "h3", "h4", "h5", "h6"]):
+    for heading in page.iter("h2", "h3", "h4", "h5", "h6"):
         slug = re.sub(r"[^a-z0-9]+", "-", text_of(heading).lower()).strip("-") or "section"
         seen[slug] = seen.get(slug, 0) + 1
-        heading["id"] = slug if seen[slug] == 1 else f"{slug}-{seen[slug]}"
+        heading.set("id", slug if seen[slug] == 1 else f"{slug}-{seen[slug]}")
+
+
+def _cell_of(element: HtmlElement) -> HtmlElement:
+    return next(div for div in element.iterancestors("div") if "cell" in classes_of(div))
+
+
+def _source(element: HtmlElement) -> str:
+    return tostring(element, encoding="unicode", with_tail=False)[:80]
