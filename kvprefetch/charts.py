@@ -33,6 +33,7 @@ MARKS = {  # shape and colour of a measured row
 }
 WIDTH = 5.8  # inches; narrow, so that text stays legible on a phone
 TOP, RIGHT, BOTTOM = 0.35, 0.3, 0.6  # inches around the axes
+BELOW, LETTER = 0.33, 0.2  # inches that ticks' labels take below an axis, and that the height of a letter takes
 STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -62,11 +63,14 @@ def figure(*heights: float, left: float = 0.8, right: float = RIGHT, gap: float 
     """A figure with a row of axes for each height; beside them and in each `gap` is room for labels. Inches."""
     tall = sum(heights) + gap * (len(heights) - 1) + TOP + BOTTOM
     fig = Figure(figsize=(WIDTH, tall))
-    # Margins by hand: an automatic layout draws every text once more, a third of a figure's time.
+    # Margins and labels by hand: to find room for them lays every text out once more, a third of a figure's time.
     margins = {"left": left / WIDTH, "right": 1 - right / WIDTH, "top": 1 - TOP / tall, "bottom": BOTTOM / tall}
     spacing = {"height_ratios": heights, "hspace": gap * len(heights) / sum(heights)}
-    axes = fig.subplots(len(heights), 1, squeeze=False, gridspec_kw=margins | spacing)
-    return fig, list(axes[:, 0])
+    axes = fig.subplots(len(heights), 1, squeeze=False, gridspec_kw=margins | spacing)[:, 0]
+    for ax, height in zip(axes, heights, strict=True):
+        ax.xaxis.set_label_coords(0.5, -BELOW / height)
+        ax.yaxis.set_label_coords(-(left - LETTER) / (WIDTH - left - right), 0.5)
+    return fig, list(axes)
 
 
 def context_grid(contexts: Sequence[int], crossover: int | None) -> np.ndarray:

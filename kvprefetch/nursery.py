@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -21,12 +22,9 @@ from jupyter_client import AsyncKernelManager
 from kvprefetch.paths import workspace
 
 LOADED = (
-    *(
-        "ipykernel.ipkernel",
-        "ipykernel.kernelapp",
-        "matplotlib.backends.backend_agg",
-        "matplotlib.backends.backend_svg",
-    ),
+    *("ipykernel.ipkernel", "ipykernel.kernelapp", "ipykernel.debugger", "IPython.extensions.storemagic"),
+    *("tornado.platform.asyncio", "sqlite3", "contourpy"),
+    *("matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("kvprefetch.notebook", "kvprefetch.overview", "kvprefetch.heatmap", "kvprefetch.verify", "kvprefetch.metrics"),
     *("kvprefetch.answers", "kvprefetch.captions", "kvprefetch.caveats", "kvprefetch.derivation", "kvprefetch.holding"),
     "kvprefetch.validationprose",
@@ -37,7 +35,7 @@ class Nursery:
     """The process that forks; gone with the process that made it."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "kvprefetch.nursery"]
+        command = [sys.executable, "-Xfrozen_modules=off", "-m", "kvprefetch.nursery"]  # as kernels are started
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
         self._process = subprocess.Popen(command, cwd=workspace(), env=environment, **pipes)
 
@@ -88,7 +86,8 @@ class Forked:
         return 1
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbformat
 from jupyter_client import AsyncKernelManager
@@ -24,13 +25,13 @@ from nbformat import NotebookNode
 from papermill import PapermillExecutionError, execute_notebook
 
 from kvprefetch.checks import InputError
-from kvprefetch.html.exporter import ReportExporter
 from kvprefetch.html.index import index_page
 from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.stops import undisturbed
 
-gc.freeze()  # what is loaded by now is here to stay: to look through it again takes a third of a page's rendering
+if TYPE_CHECKING:
+    from kvprefetch.html.exporter import ReportExporter
 
 SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
@@ -75,8 +76,10 @@ def _make(page: Page) -> None:
 
 def artefacts(page: Page, progress_bar: bool = True, kernels: Kernels | None = None) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
-    executed = run(page, progress_bar, kernels)
-    html, _ = exporter().from_notebook_node(executed)
+    with (kernels or kernel)() as manager:
+        exporter = rehearsed(page.notebook)  # while the kernel starts, which takes longer
+        executed = run(page, manager, progress_bar)
+    html, _ = exporter.from_notebook_node(executed)
     made = {
         "report.ipynb": nbformat.writes(executed).encode() + b"\n",
         "report.html": html.encode(),
@@ -88,36 +91,40 @@ def artefacts(page: Page, progress_bar: bool = True, kernels: Kernels | None = N
 
 
 @cache
-def exporter() -> ReportExporter:
-    """The one exporter of this process, whose templates are compiled once."""
-    return ReportExporter()
+def rehearsed(notebook: str) -> ReportExporter:
+    """An exporter that has rendered what no run of the notebook changes: its code, its Markdown, its templates."""
+    from kvprefetch.html.exporter import ReportExporter
+
+    exporter = ReportExporter()
+    exporter.rehearse(template(notebook))
+    gc.freeze()  # what is loaded by now is here to stay: to look through it again takes a third of a page's rendering
+    return exporter
 
 
-def run(page: Page, progress_bar: bool = True, kernels: Kernels | None = None) -> NotebookNode:
+def run(page: Page, manager: AsyncKernelManager, progress_bar: bool = True) -> NotebookNode:
     """The notebook, executed for `page` and free of all that differs between runs. Raises ReportError."""
-    source = template(page)
+    source = template(page.notebook)
     failed = workspace() / ".cache" / "failed" / f"{page.folder}.ipynb"
     failed.parent.mkdir(parents=True, exist_ok=True)
     failed.unlink(missing_ok=True)
-    with (kernels or kernel)() as manager:
-        try:
-            executed = execute_notebook(
-                source,
-                str(failed).replace("{", "{{").replace("}", "}}"),  # papermill formats it
-                parameters=page.parameters,
-                progress_bar=progress_bar,
-                request_save_on_cell_execute=False,
-                kernel_name="python3",
-                execution_timeout=CELL_TIMEOUT,
-                record_timing=False,
-                km=manager,
-            )
-        except PapermillExecutionError as error:
-            cell = next((cell.id for cell in source.cells if cell.source == error.source), "parameters")
-            reason = f"{error.ename}: {error.evalue}".splitlines()[0]
-            raise ReportError(f"{page.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}") from None
-        except (RuntimeError, CellTimeoutError) as error:  # the kernel died, at its start too, or a cell took too long
-            raise ReportError(f"{page.folder}: {str(error).splitlines()[0]}") from None
+    try:
+        executed = execute_notebook(
+            source,
+            str(failed).replace("{", "{{").replace("}", "}}"),  # papermill formats it
+            parameters=page.parameters,
+            progress_bar=progress_bar,
+            request_save_on_cell_execute=False,
+            kernel_name="python3",
+            execution_timeout=CELL_TIMEOUT,
+            record_timing=False,
+            km=manager,
+        )
+    except PapermillExecutionError as error:
+        cell = next((cell.id for cell in source.cells if cell.source == error.source), "parameters")
+        reason = f"{error.ename}: {error.evalue}".splitlines()[0]
+        raise ReportError(f"{page.folder}: cell {cell} failed: {reason}; see {os.path.relpath(failed)}") from None
+    except (RuntimeError, CellTimeoutError) as error:  # the kernel died, at its start too, or a cell took too long
+        raise ReportError(f"{page.folder}: {str(error).splitlines()[0]}") from None
     failed.unlink()
     unrun = [cell.id for cell in executed.cells if cell.cell_type == "code" and not cell.execution_count]
     if unrun:
@@ -131,16 +138,16 @@ def working_copy(page: Page) -> Path:
     if not copy.exists():
         page.keep()
         copy.parent.mkdir(parents=True, exist_ok=True)
-        prepared = execute_notebook(template(page), None, parameters=page.parameters, prepare_only=True)
+        prepared = execute_notebook(template(page.notebook), None, parameters=page.parameters, prepare_only=True)
         new = copy.with_suffix(".new")
         nbformat.write(_without_traces(prepared), new)
         os.replace(new, copy)
     return copy
 
 
-def template(page: Page) -> NotebookNode:
-    """The notebook as it is stored, without outputs."""
-    return nbformat.read(DATA / "notebooks" / page.notebook, as_version=4)
+def template(notebook: str) -> NotebookNode:
+    """The notebook of this name as it is stored, without outputs."""
+    return nbformat.read(DATA / "notebooks" / notebook, as_version=4)
 
 
 def _without_traces(executed: NotebookNode) -> NotebookNode:
@@ -181,6 +188,9 @@ def kernel(
             yield manager
         finally:
             with undisturbed():
+                if manager.has_kernel:  # ended here, because the manager looks only every tenth of a second
+                    manager.provisioner.process.kill()
+                    manager.provisioner.process.wait()
                 run_sync(manager.shutdown_kernel)(now=True)
 
 

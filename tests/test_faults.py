@@ -8,6 +8,7 @@ import time
 import nbformat
 import pytest
 from building import FOLDER, SHORT, change_cell, kernels_of, published
+from jupyter_client import AsyncKernelManager
 
 from kvprefetch import report
 from kvprefetch.catalog import HARDWARE, MODELS, find
@@ -113,7 +114,7 @@ def test_a_kernel_that_dies_before_it_answers_is_one_line(checkout, monkeypatch)
     monkeypatch.setattr(report, "workspace", lambda: checkout)
     request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 4096))
     with pytest.raises(report.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
-        report.run(request)
+        report.run(request, AsyncKernelManager())
 
 
 def test_work_that_must_not_be_torn_apart_holds_a_stop_back():

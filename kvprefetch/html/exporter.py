@@ -1,6 +1,7 @@
 """The nbconvert exporter `kvprefetch`: `jupyter nbconvert --to kvprefetch report.ipynb`."""
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from jinja2 import pass_context
@@ -65,9 +66,8 @@ class ReportExporter(TemplateExporter):
         yield "alt_text", alt_text
 
     def highlight_code(self, source: str, metadata: Any = None) -> str:
-        """The HTML of a cell's code, without the spans of tokens that have no colour: a third of a page's code."""
-        html = Highlight2HTML(pygments_lexer="python", parent=self)(source, metadata=metadata)
-        return UNCOLOURED.sub(r"\1", html)
+        """The HTML of a cell's code."""
+        return highlighted(source)
 
     @pass_context
     def markdown2html(self, context: Context, source: str) -> str:
@@ -78,6 +78,10 @@ class ReportExporter(TemplateExporter):
             one_line = " ".join(str(error).split())
             raise TexError(f"cell {context['cell'].get('id')!r}: {one_line}") from error
 
+    def rehearse(self, nb: NotebookNode) -> None:
+        """Render the cells of a notebook that is still to be run: what a run leaves as it is, is remembered."""
+        super().from_notebook_node(nb)
+
     def from_notebook_node(
         self, nb: NotebookNode, resources: dict[str, Any] | None = None, **options: Any
     ) -> tuple[str, dict[str, Any]]:
@@ -85,6 +89,12 @@ class ReportExporter(TemplateExporter):
         html, resources = super().from_notebook_node(nb, resources, **options)
         content = article(html)
         return page(content.title, content.body, content.contents), resources
+
+
+@lru_cache(maxsize=1024)
+def highlighted(source: str) -> str:
+    """The HTML of Python code, without the spans of tokens that have no colour: a third of a page's code."""
+    return UNCOLOURED.sub(r"\1", Highlight2HTML(pygments_lexer="python")(source))
 
 
 @pass_context

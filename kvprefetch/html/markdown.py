@@ -3,6 +3,8 @@
 nbconvert already splits formulas from prose; only the last step of its renderer is replaced.
 """
 
+from functools import lru_cache
+
 from nbconvert.filters.markdown_mistune import (
     IPythonRenderer,
     MarkdownWithMath,
@@ -29,6 +31,7 @@ class ReportRenderer(IPythonRenderer):
         return to_mathml(rf"\begin{{{name}}}{body}\end{{{name}}}", "block")
 
 
+@lru_cache(maxsize=1024)
 def to_html(source: str) -> str:
     """Return the HTML of a Markdown text. Raises TexError for a formula it cannot render."""
     renderer = ReportRenderer(escape=False, allow_harmful_protocols=False, exclude_anchor_links=True)
