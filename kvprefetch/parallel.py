@@ -20,9 +20,10 @@ from tqdm import tqdm
 
 from kvprefetch.checks import InputError
 from kvprefetch.html.index import index_page
+from kvprefetch.kernels import SCRATCH, Kernels, kernel, kernel_environment
 from kvprefetch.nursery import Nursery
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index
-from kvprefetch.report import SCRATCH, Kernels, artefacts, kernel, kernel_environment
+from kvprefetch.report import artefacts
 from kvprefetch.stops import STOPS, Stopped, undisturbed, unwind_on
 
 ATTEMPTS = 3  # at what is left, when a worker was killed

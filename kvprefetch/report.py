@@ -9,37 +9,28 @@ from __future__ import annotations
 import base64
 import gc
 import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nbformat
 from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.utils import run_sync
 from nbclient.exceptions import CellTimeoutError
 from nbformat import NotebookNode
 from papermill import PapermillExecutionError, execute_notebook
 
 from kvprefetch.checks import InputError
 from kvprefetch.html.index import index_page
-from kvprefetch.paths import DATA, IN_CHECKOUT, workspace
+from kvprefetch.kernels import Kernels, kernel
+from kvprefetch.paths import DATA, workspace
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index, up_to_date
 from kvprefetch.stops import undisturbed
 
 if TYPE_CHECKING:
     from kvprefetch.html.exporter import ReportExporter
 
-SILENT = ["--log-level=CRITICAL"]  # a kernel that outlives its parent by a moment says nothing about it
-OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
-SCRATCH = "/tmp"  # a short path, because that of a socket has at most some 100 bytes
 CELL_TIMEOUT = 120  # seconds; the slowest cell takes about one
-
-
-Kernels = Callable[[], AbstractContextManager[AsyncKernelManager]]
 
 
 class ReportError(InputError):
@@ -162,44 +153,6 @@ def _without_traces(executed: NotebookNode) -> NotebookNode:
         if not cell.metadata.tags:
             del cell.metadata["tags"]
     return executed
-
-
-@contextmanager
-def kernel(
-    folder: str = SCRATCH, managers: type[AsyncKernelManager] = AsyncKernelManager
-) -> Iterator[AsyncKernelManager]:
-    """A running kernel that nothing of the user's can change, gone with the last trace of it when the block is left.
-
-    Start-up files, other kernels' specs, plotting defaults and the hash seed stay out; the kernel finds this
-    checkout's package first. It is talked to over files in `folder`, not TCP: no ports that two could both pick.
-    """
-    with tempfile.TemporaryDirectory(prefix="kvprefetch-", dir=folder) as scratch:
-        environment = kernel_environment() | {"IPYTHONDIR": f"{scratch}/ipython"}
-        manager = managers(
-            kernel_name="python3",
-            kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this interpreter's own, whatever others are found
-            transport="ipc",
-            ip=f"{scratch}/k",
-            connection_file=f"{scratch}/connection.json",
-        )
-        try:
-            with undisturbed():  # a kernel half started could not be stopped
-                run_sync(manager.start_kernel)(cwd=str(workspace()), env=environment, extra_arguments=SILENT)
-            yield manager
-        finally:
-            with undisturbed():
-                if manager.has_kernel:  # ended here, because the manager looks only every tenth of a second
-                    manager.provisioner.process.kill()
-                    manager.provisioner.process.wait()
-                run_sync(manager.shutdown_kernel)(now=True)
-
-
-def kernel_environment() -> dict[str, str]:
-    """The variables of a kernel: those of this process, less what would change it, and where it finds its package."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(OF_THE_USERS)}
-    environment["PYTHONHASHSEED"] = "0"
-    environment["MPLCONFIGDIR"] = str(workspace() / ".cache" / "matplotlib")
-    return environment | ({"PYTHONPATH": str(workspace())} if IN_CHECKOUT else {})
 
 
 def _outputs(executed: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
