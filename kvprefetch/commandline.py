@@ -6,10 +6,9 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import NoReturn
 
 from kvprefetch.calibration import calibrate
@@ -167,7 +166,12 @@ def _report(options: argparse.Namespace) -> None:
 
 def _make(page: Page) -> bool:
     """Make the page where it or the index is out of date; whether it was made."""
-    return not (up_to_date(page) and index_is_there()) and _jupyter().build(page)
+    if up_to_date(page) and index_is_there():
+        return False
+    with _report_extra():
+        from kvprefetch.report import build
+
+        return build(page)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -230,7 +234,10 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
     scheduler = options.scheduler and address(options.scheduler)
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
-        failures += _jupyter("parallel").build_all(stale, jobs, scheduler)
+        with _report_extra():
+            from kvprefetch.parallel import build_all
+
+            failures += build_all(stale, jobs, scheduler)
     for failure in failures:
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:
@@ -240,13 +247,17 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
 
 
 def _notebook(options: argparse.Namespace) -> None:
-    print(os.path.relpath(_jupyter().working_copy(_request_of_make(options))))
+    with _report_extra():
+        from kvprefetch.execution import working_copy
+
+        print(os.path.relpath(working_copy(_request_of_make(options))))
 
 
-def _jupyter(module: str = "report") -> ModuleType:
-    """A module that runs notebooks: loaded only where it is needed, because that takes half a second."""
+@contextmanager
+def _report_extra() -> Iterator[None]:
+    """Say which package is missing. What runs notebooks is loaded only where it is needed: that takes half a second."""
     try:
-        return import_module(f"kvprefetch.{module}")
+        yield
     except ModuleNotFoundError as error:
         raise InputError(f"reports need {error.name}; install them with: pip install 'kvprefetch[report]'") from None
 

@@ -20,12 +20,13 @@ from tqdm import tqdm
 
 from kvprefetch import ModelConfig, survey
 from kvprefetch.catalog import HARDWARE, MODELS, find, load_model, short_names
+from kvprefetch.execution import rehearsed, template
 from kvprefetch.html.exporter import ReportExporter, highlighted
 from kvprefetch.html.markdown import to_html
 from kvprefetch.kernels import kernel
 from kvprefetch.layers import step_weight_bytes, token_bytes
 from kvprefetch.planner import prefetch_ms
-from kvprefetch.report import artefacts, rehearsed, template
+from kvprefetch.report import artefacts
 from kvprefetch.request import Request
 from kvprefetch.roofline import layer_times
 from kvprefetch.schedule import prefetch_step, uniform_prefetch_step

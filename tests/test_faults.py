@@ -10,7 +10,7 @@ import pytest
 from building import FOLDER, SHORT, change_cell, kernels_of, published
 from jupyter_client import AsyncKernelManager
 
-from kvprefetch import report
+from kvprefetch import execution
 from kvprefetch.catalog import HARDWARE, MODELS, find
 from kvprefetch.publish import ARTEFACTS, DIGEST
 from kvprefetch.request import Request
@@ -38,8 +38,8 @@ def beside_progress(said):
 def test_a_cell_that_fails_leaves_the_last_good_report(built, checkout, kvprefetch, source, message):
     before = published(checkout)
     change_cell(checkout, "sweep-table", source)
-    report = checkout / "kvprefetch" / "report.py"
-    report.write_text(report.read_text().replace("CELL_TIMEOUT = 120", "CELL_TIMEOUT = 2"))
+    execution = checkout / "kvprefetch" / "execution.py"
+    execution.write_text(execution.read_text().replace("CELL_TIMEOUT = 120", "CELL_TIMEOUT = 2"))
     done = kvprefetch("report", *SHORT)
     said = beside_progress(done.stderr)
     assert done.returncode == 2
@@ -110,11 +110,11 @@ def test_a_kernel_that_dies_before_it_answers_is_one_line(checkout, monkeypatch)
     def dies(*_, **__):
         raise RuntimeError("Kernel died before replying to kernel_info")
 
-    monkeypatch.setattr(report, "execute_notebook", dies)
-    monkeypatch.setattr(report, "workspace", lambda: checkout)
+    monkeypatch.setattr(execution, "execute_notebook", dies)
+    monkeypatch.setattr(execution, "workspace", lambda: checkout)
     request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 4096))
-    with pytest.raises(report.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
-        report.run(request, AsyncKernelManager())
+    with pytest.raises(execution.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
+        execution.run(request, AsyncKernelManager())
 
 
 def test_work_that_must_not_be_torn_apart_holds_a_stop_back():

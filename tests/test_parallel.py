@@ -124,9 +124,9 @@ def test_a_worker_that_is_killed_is_replaced(again, tmp_path):
     once = again / "once"
     shutil.rmtree(again / "reports")
     report = again / "kvprefetch" / "report.py"
-    kill = "    with (kernels or kernel)() as manager:\n"
+    kill = "    with kernels() as manager:\n"
     assert kill in report.read_text()
-    guard = f"    if 'mistral' in page.folder and not os.path.exists({str(once)!r}):\n        "
+    guard = f"    import os\n    if 'mistral' in page.folder and not os.path.exists({str(once)!r}):\n        "
     guard += f"open({str(once)!r}, 'w').close(); os.kill(os.getpid(), 9)\n"
     report.write_text(report.read_text().replace(kill, guard + kill))
     done = reports(again, "--jobs", "2")

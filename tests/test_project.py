@@ -23,7 +23,7 @@ ALONE = {  # packages that only these modules may import
     "matplotlib": {"charts", "heatmap", "notebook"},
     "joblib": {"parallel"},
     "distributed": {"parallel"},
-    "papermill": {"report"},
+    "papermill": {"execution"},
     "nbconvert": {"html"},
     "yaml": {"plainyaml", "modelfile"},
     "transformers": {"huggingface"},
