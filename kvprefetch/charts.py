@@ -50,6 +50,8 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
     "text.color": INK,
+    "xtick.bottom": False,
+    "ytick.left": False,
     "lines.linewidth": 2.2,
     "lines.markersize": 5,
     "svg.fonttype": "none",  # text stays text, which makes a figure a third of the size

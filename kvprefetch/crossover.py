@@ -25,6 +25,7 @@ from kvprefetch.layers import KV_BYTES, MOST_CTX, Layer, step_weight_bytes
 from kvprefetch.roofline import layer_times, offloaded_tokens
 
 MOST_SOLVED = 2**53  # tokens; beyond, whole numbers are no longer exact as floats
+PARTS = 1000  # of a bisection: three rounds reach any context, and so many cost little more than one
 
 
 def first_reaching_ctx(
@@ -105,19 +106,30 @@ def largest_reduction_ctx(
     else:
         end = first_reaching_ctx(layers, hw, batch, terms, times_compute=1000)
 
-    def reductions(*contexts: int) -> np.ndarray:
-        ondemand, prefetch = steps(np.array(contexts))
+    def reductions(contexts: np.ndarray) -> np.ndarray:
+        ondemand, prefetch = steps(contexts)
         return 1 - prefetch / ondemand
 
-    def falls(ctx_len: int) -> bool:
-        now, then = reductions(ctx_len, ctx_len + 1)
-        return then <= now
+    def falls(contexts: np.ndarray) -> np.ndarray:
+        return reductions(contexts + 1) <= reductions(contexts)
 
     end = min(end, MOST_CTX)
     octaves = {2**power for power in range(end.bit_length())} if terms.cross_token_overlap else set()
     edges = sorted(edge for edge in {1, terms.resident_tokens + 1, *windows, *octaves, end} if edge <= end)
-    tops = [first + bisect_left(range(first, last), True, key=falls) for first, last in pairwise(edges)]
-    return [*tops, end][reductions(*tops, end).argmax()]
+    tops = [*(first_where(first, last, falls) for first, last in pairwise(edges)), end]
+    return tops[reductions(np.array(tops)).argmax()]
+
+
+def first_where(first: int, last: int, holds: Callable[[np.ndarray], np.ndarray]) -> int:
+    """The smallest whole number from `first` to `last` at which `holds`; what holds once holds on, and does at `last`.
+
+    A bisection into many parts: `holds` gets some of the numbers, ascending, and answers with as many bools.
+    """
+    while first < last:
+        looked_at = np.linspace(first, last, min(PARTS, last - first) + 1).astype(int)
+        found = int(np.append(holds(looked_at[:-1]), True).argmax())
+        first, last = int(looked_at[found - 1]) + 1 if found else first, int(looked_at[found])
+    return last
 
 
 def _where_reading_dominates(

@@ -5,27 +5,28 @@ Symbols: n context, b batch, d depth; P the link's stated rate, of which copies 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
 
 from kvprefetch.checks import whole_number
 from kvprefetch.configs import FIRST_ORDER, GB, MICRO, HardwareProfile, ModelConfig, Terms
-from kvprefetch.crossover import link_lead
+from kvprefetch.crossover import first_where, link_lead
 from kvprefetch.layers import MOST_BATCH, MOST_CTX
 from kvprefetch.roofline import head_time, layer_times, offloaded_bytes
 from kvprefetch.schedule import MOST_DEPTH
 
 
-def longest_ctx(step: Callable[[int], float], target: float) -> int | None:
+def longest_ctx(step: Callable[[np.ndarray], np.ndarray], target: float) -> int | None:
     """The largest n with step(n) <= target < step(n + 1); 0 where no n meets it, None where all up to MOST_CTX do.
 
-    `step` never falls as n grows; both in one unit. It may stay level: the last n of a level stretch counts.
+    `step` takes contexts, ascending, and never falls as n grows; both in one unit. It may stay level: the last n of
+    a level stretch counts.
     """
-    if step(MOST_CTX) <= target:
+    if step(np.array([MOST_CTX]))[0] <= target:
         return None
-    return bisect_right(range(1, MOST_CTX), target, key=step)
+    return first_where(1, MOST_CTX, lambda contexts: step(contexts) > target) - 1
 
 
 def pcie_bound_batch(model: ModelConfig, hw: HardwareProfile, ctx_len: int, terms: Terms = FIRST_ORDER) -> int | None:

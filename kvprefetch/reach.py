@@ -39,15 +39,16 @@ def reaches(
     """Of all KV on the GPU, of on-demand, and of prefetch: the longest context with a step of at most `target_ms`."""
 
     def by_target(seconds: Callable[[Steps], np.ndarray]) -> int | None:
-        def step(ctx_len: int) -> float:
-            return float(seconds(steps_at(model, hw, np.array([ctx_len]), batch, depth, terms))[0])
+        def step(contexts: np.ndarray) -> np.ndarray:
+            return seconds(steps_at(model, hw, contexts, batch, depth, terms))
 
         return longest_ctx(step, target_ms / 1e3)
 
     host = None
     if hw.host_capacity_gb is not None:
         host = longest_ctx(
-            lambda n: float(offloaded_bytes(model.layers, n, batch, terms).sum()), hw.host_capacity_gb * GB
+            lambda contexts: offloaded_bytes(model.layers, contexts, batch, terms).sum(axis=-1),
+            hw.host_capacity_gb * GB,
         )
     on_gpu = usable and largest_resident_ctx(model, usable, batch, terms.kv_dtype)
     buffers = [usable and largest_offloaded_ctx(model, usable, batch, ahead, terms) for ahead in (0, depth)]

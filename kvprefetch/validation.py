@@ -55,15 +55,17 @@ class Prediction:
 
 
 @cache
-def predictions(*ways: Way) -> tuple[Prediction, ...]:
-    """Every row of params/measurements/, in each of `ways` (none: all) that it can be judged. Raises InputError."""
-    return tuple(each for document in documents() for each in predict(document, ways or tuple(Way)))
+def predictions(kinds: tuple[Kind, ...] = tuple(Kind), ways: tuple[Way, ...] = tuple(Way)) -> tuple[Prediction, ...]:
+    """Every row of these kinds in params/measurements/, in each of `ways` that it can be judged. Raises InputError."""
+    return tuple(each for document in documents() for each in predict(document, kinds, ways))
 
 
-def predict(document: Document, ways: Sequence[Way] = tuple(Way)) -> Iterator[Prediction]:
-    """The rows of one document, in those of `ways` that each can be judged."""
+def predict(
+    document: Document, kinds: Sequence[Kind] = tuple(Kind), ways: Sequence[Way] = tuple(Way)
+) -> Iterator[Prediction]:
+    """The rows of one document of these kinds, in those of `ways` that each can be judged."""
     for row in document.rows:
-        for way in ways:
+        for way in ways if row.kind in kinds else ():
             step = _step(document, row, way)
             if step is not None:
                 yield Prediction(document, row, way, step)

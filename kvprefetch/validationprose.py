@@ -28,7 +28,7 @@ def track_record(plan: Plan) -> str:
         if plan.fit is Fit.RESIDENT or not plan.step.offloaded_bytes
         else [Kind.RESIDENT, Kind.ONDEMAND, Kind.ONE_AHEAD]
     )
-    parts = ", ".join(_missed(accuracy(predictions(way), kind, way)) for kind in kinds)
+    parts = ", ".join(_missed(accuracy(predictions((kind,), (way,)), kind, way)) for kind in kinds)
     return (
         f"How accurate this kind of prediction has been: against published measurements, {_cards(documents())}, {name} "
         f"missed the step {parts}. [The validation]({PAGE}), which `make validation` builds, shows every row "

@@ -24,16 +24,16 @@ ROUNDING = 1e-12  # of a step
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(-1, 60))
 def test_the_longest_context_is_the_last_that_meets_the_target(rises, target):
     """Level stretches where nothing rises, and level from the last context on."""
-    levels = [*accumulate(rises)]
-    found = longest_ctx(lambda n: levels[min(n, len(levels)) - 1], target)
-    assert found == (None if levels[-1] <= target else sum(level <= target for level in levels))
+    levels = np.array([*accumulate(rises)])
+    found = longest_ctx(lambda n: levels[np.minimum(n, len(levels)) - 1], target)
+    assert found == (None if levels[-1] <= target else (levels <= target).sum())
 
 
 @pytest.mark.parametrize(
     ("target_ms", "longest"), [(0.99, 0), (1, 128), (1.99, 128), (2, 129), (10.5, 137), (21, 148), (22, None)]
 )
 def test_a_target_on_a_level_stretch_keeps_its_last_context(target_ms, longest):
-    assert longest_ctx(lambda n: 1.0 if n <= 128 else min(n - 127, 22), target_ms) == longest
+    assert longest_ctx(lambda n: np.clip(n - 127.0, 1, 22), target_ms) == longest
 
 
 layers = st.builds(
