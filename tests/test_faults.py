@@ -12,6 +12,7 @@ from jupyter_client import AsyncKernelManager
 
 from kvprefetch import execution
 from kvprefetch.catalog import HARDWARE, MODELS, find
+from kvprefetch.kernels import kernel
 from kvprefetch.publish import ARTEFACTS, DIGEST
 from kvprefetch.request import Request
 from kvprefetch.stops import undisturbed
@@ -107,14 +108,15 @@ def test_a_stop_at_any_moment_leaves_whole_files_and_no_kernel(built, checkout, 
 
 
 def test_a_kernel_that_dies_before_it_answers_is_one_line(checkout, monkeypatch):
-    def dies(*_, **__):
-        raise RuntimeError("Kernel died before replying to kernel_info")
+    class Dying(AsyncKernelManager):
+        def format_kernel_cmd(self, extra_arguments=None):
+            return [sys.executable, "-c", "pass"]
 
-    monkeypatch.setattr(execution, "execute_notebook", dies)
     monkeypatch.setattr(execution, "workspace", lambda: checkout)
     request = Request(find(MODELS, "llama3-8b"), find(HARDWARE, "a100"), contexts=(512, 4096))
-    with pytest.raises(execution.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
-        execution.run(request, AsyncKernelManager())
+    with kernel(managers=Dying) as manager:
+        with pytest.raises(execution.ReportError, match=f"^{FOLDER}: Kernel died before replying"):
+            execution.run(request, manager)
 
 
 def test_work_that_must_not_be_torn_apart_holds_a_stop_back():

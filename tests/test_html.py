@@ -6,9 +6,11 @@ import pytest
 from bs4 import BeautifulSoup
 from html_rules import broken_rules
 from nbconvert.exporters import get_exporter
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from sample_report import code, export, figure, sample_report, shown
 
-from kvprefetch.html.exporter import ReportExporter
+from kvprefetch.html.exporter import ReportExporter, highlighted
+from kvprefetch.html.markdown import to_html
 from kvprefetch.html.mathml import TexError
 from kvprefetch.html.page import page
 from kvprefetch.html.structure import PageError
@@ -50,6 +52,18 @@ def test_a_good_report_breaks_no_rule(report: str) -> None:
 def test_the_same_notebook_gives_the_same_bytes() -> None:
     cells = (code(figure("A line.")), "## One\n\n$a$", "## One")
     assert export(*cells) == export(*cells)
+
+
+def test_a_page_whose_notebook_was_rehearsed_is_the_same() -> None:
+    text, drawn = new_markdown_cell("# One\n\n## Two\n\n$a_1$"), new_code_cell("1 < 2", outputs=[figure("A line.")])
+    executed, unrun = new_notebook(cells=[text, drawn]), new_notebook(cells=[text, new_code_cell("1 < 2")])
+    alone = ReportExporter().from_notebook_node(executed)[0]
+    highlighted.cache_clear(), to_html.cache_clear()
+    exporter = ReportExporter()
+    exporter.rehearse(unrun)
+    asked = highlighted.cache_info().misses, to_html.cache_info().misses
+    assert exporter.from_notebook_node(executed)[0] == alone
+    assert (highlighted.cache_info().misses, to_html.cache_info().misses) == asked == (1, 1)
 
 
 @pytest.mark.parametrize("alt", ["", "  "])
