@@ -35,7 +35,7 @@ class Pair:
     offload_ms: float | None  # prefetch step there
     engine_ms: float  # step with all KV on the GPU
     link_in_time_ctx: int  # the largest whose whole KV the link brings within the target
-    reach_ctx: int  # the largest that fits and meets the target
+    reach_ctx: int  # the largest that fits, meets the target, and that the model was made for
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ n* crossover, the first context that must offload, and the longest that a target
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +14,10 @@ import numpy as np
 from kvprefetch.capacity import DEFAULT_RESERVE, largest_offloaded_ctx, largest_resident_ctx, usable_bytes
 from kvprefetch.checks import number, refusal
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
+from kvprefetch.inverse import longest_ctx
 from kvprefetch.layers import MOST_CTX
-from kvprefetch.planner import contexts_in_order, crossover_ctx, prefetch_ms, sweep_columns
+from kvprefetch.planner import contexts_in_order, crossover_ctx, steps_at, sweep_columns
 from kvprefetch.reach import LEAST_TARGET, MOST_TARGET
-from kvprefetch.roofline import head_time, layer_times
-
-AT_ONCE = 64  # contexts that one round of a search looks at
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Standing:
     offload_ms: float | None  # prefetch step at the first context that must offload; None: there is none
     engine_in_time_ctx: int  # the largest that stays on the GPU and meets the target; 0: none
     link_in_time_ctx: int  # the largest that meets it with all KV crossing the link, on any memory; 0: none
-    reach_ctx: int  # the largest that fits and meets it one way or the other; 0: none
+    reach_ctx: int  # the largest that fits, meets it one way or the other, and the model was made for; 0: none
     engine_ms: float  # a step of one token with all KV on the GPU
 
     @property
@@ -99,39 +96,29 @@ def standing(
         largest_resident_ctx(model, usable, batch, terms.kv_dtype) if weights_fit else None if usable is None else 0
     )
 
-    def engine_ms(ctx_len: int) -> float:
-        compute = layer_times(model.layers, hw, ctx_len, batch, terms).compute
-        return 1e3 * (float(compute.sum()) + head_time(model, hw, terms))
+    def engine_ms(contexts: np.ndarray) -> np.ndarray:
+        return 1e3 * steps_at(model, hw, contexts, batch, depth, terms).engine
 
-    def prefetched(*ctx_len: int) -> np.ndarray:
-        return prefetch_ms(model, hw, ctx_len, batch, depth, terms)
+    def prefetched(contexts: np.ndarray) -> np.ndarray:
+        return 1e3 * steps_at(model, hw, contexts, batch, depth, terms).prefetch
 
-    in_time = _longest_in_time(prefetched, target_ms)
-    longest = MOST_CTX if resident is None else resident
-    on_gpu = 0 if not weights_fit else longest if engine_ms(longest or 1) <= target_ms else None
-    if on_gpu is None:  # the step grows where attention reads the cache
-        on_gpu = bisect_right(range(1, longest + 1), target_ms, key=engine_ms) if terms.kv_read else 0
+    link, stays = _up_to(MOST_CTX, longest_ctx(prefetched, target_ms)), _up_to(MOST_CTX, resident)
+    on_gpu = _up_to(stays, longest_ctx(engine_ms, target_ms, stays)) if weights_fit and stays else 0
     reach = on_gpu
-    if weights_fit and in_time > on_gpu:
-        fitting = largest_offloaded_ctx(model, usable, batch, depth, terms)
-        reach = max(on_gpu, in_time if fitting is None else min(in_time, fitting))
+    if weights_fit and link > on_gpu:
+        reach = max(on_gpu, min(link, _up_to(MOST_CTX, largest_offloaded_ctx(model, usable, batch, depth, terms))))
     return Standing(
         crossover_ctx=crossover_ctx(model, hw, batch, terms),
         weights_fit=weights_fit,
         resident_ctx=resident,
-        offload_ms=float(prefetched(resident + 1)[0]) if weights_fit and resident is not None else None,
+        offload_ms=float(prefetched(np.array([resident + 1]))[0]) if weights_fit and resident is not None else None,
         engine_in_time_ctx=on_gpu,
-        link_in_time_ctx=in_time,
-        reach_ctx=reach,
-        engine_ms=engine_ms(1),
+        link_in_time_ctx=link,
+        reach_ctx=min(reach, _up_to(MOST_CTX, model.max_position_embeddings)),
+        engine_ms=float(engine_ms(np.array([1]))[0]),
     )
 
 
-def _longest_in_time(prefetched: Callable[..., np.ndarray], target_ms: float) -> int:
-    """The largest whole context of at most MOST_CTX whose step is at most `target_ms`; 0 where none is."""
-    low, high = 0, MOST_CTX + 1  # in time, and too late
-    while high - low > 1:
-        inner = contexts_in_order(np.geomspace(low + 1, high - 1, AT_ONCE).round().astype(int)).tolist()
-        late = bisect_left(prefetched(*inner) > target_ms, True)
-        low, high = [low, *inner][late], [*inner, high][late]
-    return low
+def _up_to(most: int, ctx_len: int | None) -> int:
+    """`ctx_len`, or `most` where it is None: no limit."""
+    return most if ctx_len is None else ctx_len

@@ -37,7 +37,8 @@ def heatmap(
     image = ax.imshow(halves, aspect="auto", interpolation="nearest", extent=extent, **limits)
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
-    ax.set_xticks(np.arange(len(cards)) + 0.5, cards, rotation=0 if len(cards) <= FEW else 90)
+    wide = 72 * ax.get_position().width * ax.figure.get_figwidth() / len(cards)  # points that a column has
+    ax.set_xticks(np.arange(len(cards)) + 0.5, cards, rotation=0 if len(cards) <= FEW else 90, size=min(12, 0.8 * wide))
     ax.set_yticks(np.arange(len(models)) + 0.5, models)
     ax.tick_params(length=0)
     for edge in range(1, len(cards)):

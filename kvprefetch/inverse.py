@@ -18,15 +18,15 @@ from kvprefetch.roofline import head_time, layer_times, offloaded_bytes
 from kvprefetch.schedule import MOST_DEPTH
 
 
-def longest_ctx(step: Callable[[np.ndarray], np.ndarray], target: float) -> int | None:
-    """The largest n with step(n) <= target < step(n + 1); 0 where no n meets it, None where all up to MOST_CTX do.
+def longest_ctx(step: Callable[[np.ndarray], np.ndarray], target: float, most: int = MOST_CTX) -> int | None:
+    """The largest n with step(n) <= target < step(n + 1); 0 where no n meets it, None where all up to `most` do.
 
     `step` takes contexts, ascending, and never falls as n grows; both in one unit. It may stay level: the last n of
     a level stretch counts.
     """
-    if step(np.array([MOST_CTX]))[0] <= target:
+    if step(np.array([most]))[0] <= target:
         return None
-    return first_where(1, MOST_CTX, lambda contexts: step(contexts) > target) - 1
+    return first_where(1, most, lambda contexts: step(contexts) > target) - 1
 
 
 def pcie_bound_batch(model: ModelConfig, hw: HardwareProfile, ctx_len: int, terms: Terms = FIRST_ORDER) -> int | None:

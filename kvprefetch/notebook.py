@@ -23,6 +23,8 @@ from kvprefetch.request import Request
 
 gc.freeze()  # what is loaded by now is here to stay: to look through it again and again takes a tenth of a run
 
+NAME = 20  # characters of a name that leaves room for the row beside it on a phone
+
 
 @dataclass(frozen=True)
 class Column:
@@ -74,8 +76,10 @@ def panel(*figures: KeyFigure) -> None:
 def table(caption: str, *columns: Column, mark: int | None = None) -> None:
     """Show columns of equal length as a table; the row of index `mark` stands out."""
     kinds = ["num" if column.format else "text" for column in columns]
+    if kinds[0] == "text" and all(len(str(name)) <= NAME for name in columns[0].values):
+        kinds[0] = "name"  # stays in view while the table scrolls, as a number does
     heads = [
-        f'<th scope="col" class="num">{title}</th>' if kind == "num" else f'<th scope="col">{title}</th>'
+        f'<th scope="col">{title}</th>' if kind == "text" else f'<th scope="col" class="{kind}">{title}</th>'
         for kind, title in zip(kinds, (escape(column.title) for column in columns), strict=True)
     ]
     lines = ["<table>", f"<caption>{escape(caption)}</caption>", "<thead><tr>", *heads, "</tr></thead>", "<tbody>"]

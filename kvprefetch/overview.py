@@ -48,7 +48,7 @@ def question(fleet: Fleet) -> str:
         f"The KV cache is in host memory, and prefetch looks {ahead(fleet.depth)}. For every model on every card: from "
         "which context on must the cache leave the GPU, and is the link the bound by then? Which card serves a model "
         f"longest within {fleet.target_ms:g} ms a step, and which models can no link serve? A pair's own "
-        f"report shows how its figures come about.{_reads(fleet)}"
+        f"[report](../index.html) shows how its figures come about.{_reads(fleet)}"
     )
 
 
@@ -66,7 +66,8 @@ def gap(fleet: Fleet) -> str:
     times = ratios(fleet)
     if not len(times):
         return "No pair has both a crossover and a context that must offload."
-    below, low, high = int((times > 1).sum()), _times(times.min()), _times(times.max())
+    below = int((times > 1).sum())
+    low, high = (_times(end(times[times > 1] if below else times)) for end in (np.min, np.max))
     which = "In the one pair that has both" if len(times) == 1 else f"In {{}} of the {len(times)} pairs that have both"
     span = low if low == high else f"{low} to {high}"
     if not below:
@@ -79,6 +80,20 @@ def gap(fleet: Fleet) -> str:
         f"must offload, which is {span} times as long: where the cache has to leave the GPU, the link is already the "
         "bound, and prefetch hides only a part."
     )
+
+
+def beyond(fleet: Fleet) -> Iterator[str]:
+    """In how many pairs is the first context that must offload one that the model was not made for?"""
+    limits = [
+        each.offload_ctx > model.config.max_position_embeddings
+        for model, _, each in pairs(fleet)
+        if each.offload_ctx and model.config.max_position_embeddings
+    ]
+    if any(limits):
+        yield (
+            f"In {_of(sum(limits), len(limits), 'pair')} whose model's limit is known, that context is longer than the "
+            f"model was made for: at batch {fleet.batch}, its cache never has to leave the GPU."
+        )
 
 
 def ratio_note(fleet: Fleet) -> tuple[str, str]:
@@ -113,8 +128,9 @@ def in_time(fleet: Fleet) -> str:
         return f"No card serves any of these models within {target}."
     name = max(dict.fromkeys(found), key=found.count)
     return (
-        f"Within {target}, {_of(len(found), len(best), 'model')} can be served; the card that reaches the longest "
-        f"context is most often {plain(name)} ({_count(found.count(name), 'model')})."
+        f"Within {target}, {_of(len(found), len(best), 'model')} can be served; the best card, which reaches the "
+        "longest context and of several is the fastest, is most often "
+        f"{plain(name)} ({_count(found.count(name), 'model')})."
     )
 
 

@@ -123,6 +123,16 @@ def test_a_wide_table_scrolls_in_its_own_frame_under_a_caption_in_view(phone: Vi
     assert box["x"] + box["width"] <= 375
 
 
+@pytest.mark.parametrize("kind", ["num", "name"])
+def test_what_heads_a_row_stays_in_view_while_its_table_scrolls(phone: View, kind: str) -> None:
+    frame = phone.page.locator("div.table").last
+    heads = frame.locator("tbody th, thead th:first-child")
+    heads.evaluate_all(f"all => all.forEach(each => each.className = '{kind}')")
+    frame.evaluate("e => e.scrollLeft = 150")
+    left = frame.bounding_box()["x"]
+    assert [head.bounding_box()["x"] for head in heads.all()] == [left] * heads.count()
+
+
 def test_every_formula_has_a_box_in_the_embedded_font(view: View) -> None:
     view.unfold()
     boxes = view.page.evaluate(

@@ -109,6 +109,26 @@ def test_the_crossover_lies_far_below_the_first_context_to_offload(built_in):
     )
 
 
+def test_a_context_beyond_what_a_model_was_made_for_is_said_and_does_not_count(built_in):
+    assert list(overview.beyond(built_in)) == [
+        "In all 8 pairs whose model's limit is known, that context is longer than the model was made for: "
+        "at batch 1, its cache never has to leave the GPU."
+    ]
+    assert list(overview.beyond(Fleet(*members("opt-66b", "mi300x"), batch=400))) == []
+    for model, _, each in figures.pairs(built_in):
+        assert each.reach_ctx <= model.config.max_position_embeddings
+
+
+def test_the_span_is_that_of_the_pairs_that_are_counted():
+    mixed = Fleet(*members("mistral-7b phi-2", "t4"))
+    short, long = sorted(figures.ratios(mixed))
+    assert short < 1 < long
+    assert overview.gap(mixed).startswith(
+        "In 1 of the 2 pairs that have both, the crossover lies below the first context that must offload, which is "
+        f"{long:.2g} times as long: "
+    )
+
+
 def test_the_best_card_reaches_furthest_and_of_equals_is_the_fastest(built_in):
     row = built_in.standings[0]
     assert figures.best_card(row) == 0
@@ -202,7 +222,7 @@ def test_the_metrics_hold_every_pair(built_in):
         ("llama3-8b", "a100-gen3"),
     ]
     assert read["pairs"][0]["crossover_ctx"] == 1306
-    assert read["best"][0] == {"model": "llama3-8b", "card": "a100", "reach_ctx": 467300}
+    assert read["best"][0] == {"model": "llama3-8b", "card": "a100", "reach_ctx": 8192}
     assert read["target_ms"] == 50.0
 
 

@@ -61,7 +61,10 @@ def test_a_pairs_limits_are_those_of_the_planner():
     assert (limits.resident_ctx, limits.offload_ctx) == (resident, resident + 1) == (54_351, 54_352)
     assert limits.offload_ms == compare(LLAMA3_8B, RTX4090, resident + 1).prefetch.total_ms
     assert limits.engine_ms == pytest.approx(compare(LLAMA3_8B, RTX4090, 1).engine_ms)
-    assert limits.engine_in_time_ctx == limits.reach_ctx == resident  # the engine alone takes 13.8 ms
+    assert limits.engine_in_time_ctx == resident  # the engine alone takes 13.8 ms
+    assert limits.reach_ctx == 8192 == LLAMA3_8B.max_position_embeddings
+    without_limit = replace(LLAMA3_8B, max_position_embeddings=None)
+    assert standing(without_limit, RTX4090, 50).reach_ctx == resident
     assert not limits.link_serves
     assert standing(LLAMA3_8B, RTX4090, 300).link_serves  # 285 ms for the whole cache
 

@@ -42,6 +42,14 @@ def test_a_table_escapes_its_cells_and_names_its_headers():
     assert page.find("tr", class_="mark").th.text == "second"
 
 
+@pytest.mark.parametrize(("first", "kind"), [("short", "name"), ("x" * 20, "name"), ("x" * 21, "text")])
+def test_short_names_of_rows_are_told_apart_from_prose(first, kind):
+    (output,) = shown(notebook.table, "Rows", Column("Row", ["a", first]))
+    rows = BeautifulSoup(output.data["text/html"], "html.parser")
+    assert [head["class"] for head in rows.select("tbody th")] == [[kind]] * 2
+    assert rows.thead.th.get("class", ["text"]) == [kind]
+
+
 def test_columns_of_unequal_length_are_an_error():
     with pytest.raises(ValueError, match="zip"):
         notebook.table("uneven", Column("a", [1, 2], "d"), Column("b", [1], "d"))
