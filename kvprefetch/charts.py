@@ -33,7 +33,7 @@ MARKS = {  # shape and colour of a measured row
 }
 WIDTH = 5.8  # inches; narrow, so that text stays legible on a phone
 TOP, RIGHT, BOTTOM = 0.35, 0.3, 0.6  # inches around the axes
-BELOW, LETTER = 0.33, 0.2  # inches that ticks' labels take below an axis, and that the height of a letter takes
+BELOW, LINE = 0.33, 0.2  # inches that ticks' labels take below an axis, and that a line of text takes
 STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -71,7 +71,7 @@ def figure(*heights: float, left: float = 0.8, right: float = RIGHT, gap: float 
     axes = fig.subplots(len(heights), 1, squeeze=False, gridspec_kw=margins | spacing)[:, 0]
     for ax, height in zip(axes, heights, strict=True):
         ax.xaxis.set_label_coords(0.5, -BELOW / height)
-        ax.yaxis.set_label_coords(-(left - LETTER) / (WIDTH - left - right), 0.5)
+        ax.yaxis.set_label_coords(-(left - LINE) / (WIDTH - left - right), 0.5)
     return fig, list(axes)
 
 

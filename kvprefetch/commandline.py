@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,6 +40,9 @@ from kvprefetch.validationpage import ValidationPage
 from kvprefetch.validationprose import trust
 
 MOST_PATH = 4096  # characters
+REPORT_PACKAGES = (
+    *("papermill", "ipykernel", "nbconvert", "jinja2", "lxml", "latex2mathml", "matplotlib", "simpy", "joblib"),
+)
 Models, Cards = list[CatalogEntry[ModelConfig]], list[CatalogEntry[HardwareProfile]]
 
 
@@ -168,10 +171,10 @@ def _make(page: Page) -> bool:
     """Make the page where it or the index is out of date; whether it was made."""
     if up_to_date(page) and index_is_there():
         return False
-    with _report_extra():
-        from kvprefetch.report import build
+    _need_report_extra()
+    from kvprefetch.report import build
 
-        return build(page)
+    return build(page)
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -234,10 +237,10 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
     scheduler = options.scheduler and address(options.scheduler)
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
-        with _report_extra():
-            from kvprefetch.parallel import build_all
+        _need_report_extra()
+        from kvprefetch.parallel import build_all
 
-            failures += build_all(stale, jobs, scheduler)
+        failures += build_all(stale, jobs, scheduler)
     for failure in failures:
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:
@@ -247,19 +250,20 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
 
 
 def _notebook(options: argparse.Namespace) -> None:
-    with _report_extra():
-        from kvprefetch.execution import working_copy
+    _need_report_extra()
+    from kvprefetch.execution import working_copy
 
-        print(os.path.relpath(working_copy(_request_of_make(options))))
+    print(os.path.relpath(working_copy(_request_of_make(options))))
 
 
-@contextmanager
-def _report_extra() -> Iterator[None]:
-    """Say which package is missing. What runs notebooks is loaded only where it is needed: that takes half a second."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise InputError(f"reports need {error.name}; install them with: pip install 'kvprefetch[report]'") from None
+def _need_report_extra() -> None:
+    """Raise InputError that names a package reports need and have not. Packages are looked up, not loaded.
+
+    What runs notebooks is loaded where it is needed alone: that takes half a second.
+    """
+    for package in REPORT_PACKAGES:
+        if find_spec(package) is None:
+            raise InputError(f"reports need {package}; install them with: pip install 'kvprefetch[report]'")
 
 
 def _request_of_make(options: argparse.Namespace) -> Request:

@@ -25,7 +25,7 @@ from kvprefetch.layers import KV_BYTES, MOST_CTX, Layer, step_weight_bytes
 from kvprefetch.roofline import layer_times, offloaded_tokens
 
 MOST_SOLVED = 2**53  # tokens; beyond, whole numbers are no longer exact as floats
-PARTS = 1000  # of a bisection: three rounds reach any context, and so many cost little more than one
+PARTS = 1024  # of a bisection: three rounds reach any context, and so many cost little more than one
 
 
 def first_reaching_ctx(
@@ -81,12 +81,12 @@ def largest_reduction_ctx(
     layers: tuple[Layer, ...],
     hw: HardwareProfile,
     batch: int,
-    steps: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    reductions: Callable[[np.ndarray], np.ndarray],
     terms: Terms = FIRST_ORDER,
 ) -> int | None:
     """The whole context of the largest reduction; None where no layer caches anything.
 
-    `steps` gives the on-demand and the prefetch steps of contexts. Between two contexts at which a window fills
+    `reductions` gives those of contexts. Between two contexts at which a window fills
     or tokens begin to leave the GPU, every time is linear in n, the prefetch step convex and the on-demand step
     linear, so the reduction rises, then falls: one bisection finds its top there. In a uniform stack it lies at
     n* or n*-1; in others the largest of several tops can lie elsewhere. With cross-token overlap the step is a
@@ -105,10 +105,6 @@ def largest_reduction_ctx(
         end = _where_reading_dominates(layers, hw, batch, terms, max(windows, default=0))
     else:
         end = first_reaching_ctx(layers, hw, batch, terms, times_compute=1000)
-
-    def reductions(contexts: np.ndarray) -> np.ndarray:
-        ondemand, prefetch = steps(contexts)
-        return 1 - prefetch / ondemand
 
     def falls(contexts: np.ndarray) -> np.ndarray:
         return reductions(contexts + 1) <= reductions(contexts)
@@ -190,7 +186,7 @@ def _lead(
     return lead
 
 
-@lru_cache
+@lru_cache  # asked for the same few figures again and again
 def _exact(figure: float) -> Fraction:
     """The figure as it is written, not as it is stored."""
     return Fraction(str(figure))

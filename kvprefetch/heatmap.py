@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvprefetch.charts import INK, PALE, figure, short, styled
+from kvprefetch.charts import INK, PALE, STYLE, figure, short, styled
 
 COLOURS = "viridis"
 ROW, FEW = 0.26, 4  # inches a row takes; cards up to which the values are written into their cells
@@ -38,7 +38,12 @@ def heatmap(
     ax.set_facecolor(PALE)
     ax.grid(visible=False)
     wide = 72 * ax.get_position().width * ax.figure.get_figwidth() / len(cards)  # points that a column has
-    ax.set_xticks(np.arange(len(cards)) + 0.5, cards, rotation=0 if len(cards) <= FEW else 90, size=min(12, 0.8 * wide))
+    ax.set_xticks(
+        np.arange(len(cards)) + 0.5,
+        cards,
+        rotation=0 if len(cards) <= FEW else 90,
+        size=min(STYLE["font.size"], 0.8 * wide),
+    )
     ax.set_yticks(np.arange(len(models)) + 0.5, models)
     ax.tick_params(length=0)
     for edge in range(1, len(cards)):

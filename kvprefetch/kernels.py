@@ -18,7 +18,7 @@ from kvprefetch.stops import undisturbed
 
 OPTIONS = [
     "--log-level=CRITICAL",  # a kernel that outlives its parent by a moment says nothing about it
-    "--HistoryManager.hist_file=:memory:",
+    "--HistoryManager.hist_file=:memory:",  # a write to disk a cell, which nobody reads
 ]
 OF_THE_USERS = ("JUPYTER", "IPYTHON", "PYTHON", "MPL", "MATPLOTLIB")  # settings that a kernel would follow
 SCRATCH = "/tmp"  # a short path, because that of a socket has at most some 100 bytes
@@ -34,7 +34,7 @@ class Client(AsyncKernelClient):
 
     async def wait_for_ready(self, timeout: float | None = None) -> None:
         """Return when the kernel has answered. Raises RuntimeError where it died, or took longer than `timeout` s."""
-        end = time.monotonic() + (timeout or float("inf"))
+        end = time.monotonic() + (float("inf") if timeout is None else timeout)
         while True:
             self.kernel_info()
             try:

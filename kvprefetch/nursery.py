@@ -30,6 +30,8 @@ LOADED = (
     "kvprefetch.validationprose",
 )
 
+PATIENCE = 5  # seconds; a killed kernel whose nursery is gone stays a process where nobody takes over orphans
+
 
 class Nursery:
     """The process that forks; gone with the process that made it."""
@@ -81,7 +83,8 @@ class Forked:
         return None
 
     def wait(self) -> int:
-        while self.poll() is None:
+        end = time.monotonic() + PATIENCE
+        while self.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
         return 1
 

@@ -67,7 +67,8 @@ def gap(fleet: Fleet) -> str:
     if not len(times):
         return "No pair has both a crossover and a context that must offload."
     below = int((times > 1).sum())
-    low, high = (_times(end(times[times > 1] if below else times)) for end in (np.min, np.max))
+    counted = times[times > 1] if below else times
+    low, high = _times(counted.min()), _times(counted.max())
     which = "In the one pair that has both" if len(times) == 1 else f"In {{}} of the {len(times)} pairs that have both"
     span = low if low == high else f"{low} to {high}"
     if not below:
@@ -84,14 +85,14 @@ def gap(fleet: Fleet) -> str:
 
 def beyond(fleet: Fleet) -> Iterator[str]:
     """In how many pairs is the first context that must offload one that the model was not made for?"""
-    limits = [
+    longer = [
         each.offload_ctx > model.config.max_position_embeddings
         for model, _, each in pairs(fleet)
         if each.offload_ctx and model.config.max_position_embeddings
     ]
-    if any(limits):
+    if any(longer):
         yield (
-            f"In {_of(sum(limits), len(limits), 'pair')} whose model's limit is known, that context is longer than the "
+            f"In {_of(sum(longer), len(longer), 'pair')} whose model's limit is known, that context is longer than the "
             f"model was made for: at batch {fleet.batch}, its cache never has to leave the GPU."
         )
 

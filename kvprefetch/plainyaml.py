@@ -16,8 +16,6 @@ from yaml.composer import Composer
 from kvprefetch.checks import InputError, refusal, shown
 
 ACCEPTED = "plain YAML: UTF-8, keys and values, no tags, anchors or repeated keys"
-
-
 # libyaml, where PyYAML comes with it, scans six times as fast; what it finds is looked at in Python all the same.
 _READERS = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
 
@@ -27,7 +25,7 @@ class _PlainLoader(*_READERS):
 
     def __init__(self, text: str) -> None:
         _READERS[-1].__init__(self, text)
-        Composer.__init__(self)
+        Composer.__init__(self)  # which libyaml's loader leaves out: it composes by itself
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()
@@ -59,7 +57,8 @@ def mapping(content: bytes) -> dict[Any, Any]:
     try:
         parsed = yaml.load(content.decode("utf-8-sig"), Loader=_PlainLoader)  # noqa: S506 a SafeLoader
     except yaml.MarkedYAMLError as error:
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        last = max(1, len(content.splitlines()))  # what ends too early is found beyond it
+        line = f" in line {min(error.problem_mark.line + 1, last)}" if error.problem_mark else ""
         problem = " ".join(str(error.problem).split())[:100]
         raise InputError(f"not readable{line}: {problem}; accepted: {ACCEPTED}") from None
     except (yaml.YAMLError, ValueError, RecursionError):  # not text; a number of thousands of digits; nested too deep

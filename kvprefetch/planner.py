@@ -197,11 +197,10 @@ def peak_ctx(
     _check_kinds(model, hw, terms)
     batch, depth = whole_number("batch", batch, MOST_BATCH), whole_number("depth", depth, MOST_DEPTH)
 
-    def both(contexts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        steps = steps_at(model, hw, contexts, batch, depth, terms)
-        return steps.ondemand, steps.prefetch
+    def reductions(contexts: np.ndarray) -> np.ndarray:
+        return steps_at(model, hw, contexts, batch, depth, terms).reduction
 
-    return largest_reduction_ctx(model.layers, hw, batch, both, terms)
+    return largest_reduction_ctx(model.layers, hw, batch, reductions, terms)
 
 
 def sweep_columns(
@@ -220,7 +219,7 @@ def sweep_columns(
         ctx_len=ctx_len,
         ondemand_ms=steps.ondemand * 1e3,
         prefetch_ms=steps.prefetch * 1e3,
-        reduction_pct=100 * (1 - steps.prefetch / steps.ondemand),
+        reduction_pct=100 * steps.reduction,
         speedup=steps.ondemand / steps.prefetch,
         bound=np.where(link_bound, "pcie", "compute"),
     )
@@ -277,6 +276,10 @@ class Steps:
     ondemand: np.ndarray
     prefetch: np.ndarray
     head: float
+
+    @property
+    def reduction(self) -> np.ndarray:
+        return 1 - self.prefetch / self.ondemand
 
 
 def steps_at(

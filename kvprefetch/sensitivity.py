@@ -83,7 +83,6 @@ def reduction_map(
     columns = contexts_in_order(contexts)
 
     def reduction_pct(rate: float) -> np.ndarray:
-        steps = steps_at(model, replace(hw, pcie_gb_s=rate), columns, batch, depth, terms)
-        return 100 * (1 - steps.prefetch / steps.ondemand)
+        return 100 * steps_at(model, replace(hw, pcie_gb_s=rate), columns, batch, depth, terms).reduction
 
     return np.array([reduction_pct(rate) for rate in rates])

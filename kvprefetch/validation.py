@@ -64,8 +64,8 @@ def predict(
     document: Document, kinds: Sequence[Kind] = tuple(Kind), ways: Sequence[Way] = tuple(Way)
 ) -> Iterator[Prediction]:
     """The rows of one document of these kinds, in those of `ways` that each can be judged."""
-    for row in document.rows:
-        for way in ways if row.kind in kinds else ():
+    for row in (row for row in document.rows if row.kind in kinds):
+        for way in ways:
             step = _step(document, row, way)
             if step is not None:
                 yield Prediction(document, row, way, step)

@@ -128,7 +128,7 @@ def test_what_heads_a_row_stays_in_view_while_its_table_scrolls(phone: View, kin
     frame = phone.page.locator("div.table").last
     heads = frame.locator("tbody th, thead th:first-child")
     heads.evaluate_all(f"all => all.forEach(each => each.className = '{kind}')")
-    frame.evaluate("e => e.scrollLeft = 150")
+    assert frame.evaluate("e => (e.scrollLeft = 150, e.scrollLeft)") == 150
     left = frame.bounding_box()["x"]
     assert [head.bounding_box()["x"] for head in heads.all()] == [left] * heads.count()
 

@@ -126,7 +126,7 @@ bomb = b"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n"
         (b"", "content: got None; accepted: plain YAML"),
         (b"- 1\n", r"content: got \[1\]; accepted: plain YAML"),
         (b"\x00\x01\xff\xfe binary", "not readable; accepted: plain YAML"),
-        (b"name: [unclosed\n", "not readable in line 2"),
+        (b"name: x\nmore: [unclosed\n", "not readable in line 2"),
         (b"name: 'x'\nname: 'y'\n", "not readable in line 2: the key 'name' twice"),
         (
             b"!!python/object/apply:os.system ['true']\n",

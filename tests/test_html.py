@@ -58,7 +58,8 @@ def test_a_page_whose_notebook_was_rehearsed_is_the_same() -> None:
     text, drawn = new_markdown_cell("# One\n\n## Two\n\n$a_1$"), new_code_cell("1 < 2", outputs=[figure("A line.")])
     executed, unrun = new_notebook(cells=[text, drawn]), new_notebook(cells=[text, new_code_cell("1 < 2")])
     alone = ReportExporter().from_notebook_node(executed)[0]
-    highlighted.cache_clear(), to_html.cache_clear()
+    highlighted.cache_clear()
+    to_html.cache_clear()
     exporter = ReportExporter()
     exporter.rehearse(unrun)
     asked = highlighted.cache_info().misses, to_html.cache_info().misses

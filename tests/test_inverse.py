@@ -10,7 +10,6 @@ from stacks import INTERLEAVED_62, WINDOWS_ALONE
 
 from kvprefetch import A100_PCIE, LLAMA3_8B, HardwareProfile, InputError, Layer, ModelConfig, compare
 from kvprefetch.configs import FIRST_ORDER, GB, Terms
-from kvprefetch.crossover import first_where
 from kvprefetch.inverse import balancing_pcie, hideable_bytes, longest_ctx, pcie_bound_batch, stall_free_pcie
 from kvprefetch.layers import MOST_BATCH
 from kvprefetch.roofline import layer_times, offloaded_bytes
@@ -35,20 +34,6 @@ def test_the_longest_context_is_the_last_that_meets_the_target(rises, target):
 )
 def test_a_target_on_a_level_stretch_keeps_its_last_context(target_ms, longest):
     assert longest_ctx(lambda n: np.clip(n - 127.0, 1, 22), target_ms) == longest
-
-
-@given(st.integers(-5, 10**9), st.integers(0, 10**9), st.integers(0, 10**9))
-def test_a_bisection_into_many_parts_finds_where_it_begins(first, length, begins):
-    last, asked = first + length, []
-    begins = min(first + begins, last)
-
-    def holds(numbers):
-        asked.append(numbers)
-        return numbers >= begins
-
-    assert first_where(first, last, holds) == begins
-    assert len(asked) <= 4
-    assert all((numbers[:-1] <= numbers[1:]).all() and numbers[0] >= first and numbers[-1] < last for numbers in asked)
 
 
 layers = st.builds(

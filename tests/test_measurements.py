@@ -82,8 +82,8 @@ def test_what_is_missing_is_named():
         read_document("mine", yaml.safe_dump({"source": "x"}).encode())
     with pytest.raises(InputError, match="measurements mine: trust: missing"):
         read_document("mine", yaml.safe_dump({k: v for k, v in DOCUMENT.items() if k != "trust"}).encode())
-    with pytest.raises(InputError, match="measurements mine: not readable in line 2"):
-        read_document("mine", b"a: [\n")
+    with pytest.raises(InputError, match="measurements mine: not readable in line 1"):
+        read_document("mine", b"a: [")
 
 
 def test_a_rate_that_is_no_target_says_why():

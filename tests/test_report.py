@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import nbformat
+import pytest
 import yaml
 from bs4 import BeautifulSoup
 from building import FOLDER, SHORT, published
@@ -146,10 +147,18 @@ def test_the_working_copy_is_the_users_and_is_kept(checkout, kvprefetch):
     assert copy.read_text() == "edited"
 
 
-def test_reports_without_their_packages_say_what_to_install(checkout):
-    code = (
-        "import sys; sys.modules['papermill'] = None; from kvprefetch.__main__ import main; sys.exit(main(['report']))"
-    )
+@pytest.mark.parametrize("package", ["papermill", "nbconvert", "lxml", "simpy"])
+@pytest.mark.parametrize("command", ["report", "reports", "fleet", "notebook"])
+def test_reports_without_their_packages_say_what_to_install(checkout, command, package):
+    code = f"""
+import sys
+from importlib.machinery import PathFinder
+found = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *where: None if name == {package!r} else found(name, *where)
+from kvprefetch.__main__ import main
+sys.exit(main([{command!r}]))
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=checkout, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 2
-    assert done.stderr == "kvprefetch: reports need papermill; install them with: pip install 'kvprefetch[report]'\n"
+    assert done.stderr == f"kvprefetch: reports need {package}; install them with: pip install 'kvprefetch[report]'\n"
+    assert not (checkout / "reports").exists()

@@ -62,12 +62,8 @@ class ReportExporter(TemplateExporter):
         """Yield nbconvert's filters and this page's own."""
         yield from super().default_filters()
         yield "markdown2html", self.markdown2html
-        yield "highlight_code", self.highlight_code
+        yield "highlight_code", highlighted
         yield "alt_text", alt_text
-
-    def highlight_code(self, source: str, metadata: Any = None) -> str:
-        """The HTML of a cell's code."""
-        return highlighted(source)
 
     @pass_context
     def markdown2html(self, context: Context, source: str) -> str:

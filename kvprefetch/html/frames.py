@@ -14,8 +14,6 @@ SPACED = re.compile("[=+\N{MINUS SIGN}\N{LESS-THAN OR EQUAL TO}\N{GREATER-THAN O
 LENGTH = re.compile(r"-?[\d.]+(?=em)")
 STACKED = {"mfrac", "munder", "mover", "munderover", "mtable"}
 SCRIPTED = {"msub", "msup", "msubsup"}
-
-
 HEADINGS = {f"h{level}" for level in range(1, 7)}
 
 
@@ -66,8 +64,8 @@ def scope_headers(table: HtmlElement) -> None:
     """Give headers their scope and prose its class; the first cell heads a row if none does."""
     for row in table.iter("tr"):
         in_head = row.getparent().tag == "thead"
-        if not in_head and row.find("th") is None and len(row):
-            row[0].tag = "th"
+        if not in_head and row.find("th") is None and row.find("td") is not None:
+            row.find("td").tag = "th"
         for cell in row:
             text = text_of(cell)
             if cell.tag == "td" and "class" not in cell.attrib and len(text) > SHORT:
@@ -84,7 +82,7 @@ def scope_headers(table: HtmlElement) -> None:
 def name_formula(header: HtmlElement, math: HtmlElement) -> None:
     """Give a header that is only a formula its TeX as the text that screen readers speak."""
     name = Element("span", {"class": "spoken"})
-    name.text = math.get("alttext")
+    name.text = math.attrib["alttext"]
     math.set("aria-hidden", "true")
     header.append(name)
 
@@ -93,7 +91,7 @@ def frame_formulas(page: HtmlElement) -> None:
     """Put each formula that a phone may not hold into a frame."""
     for math in page.findall(".//math"):
         if width_em(math) > PHONE_EM:
-            kind = f"formula {math.get('display')}"
+            kind = f"formula {math.attrib['display']}"
             wrap(math, Element("span", {"class": kind, "role": "group", "tabindex": "0", "aria-label": "Formula"}))
 
 

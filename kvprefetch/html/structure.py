@@ -5,7 +5,6 @@ Every function takes the parsed page and changes it in place; `article` runs the
 
 import re
 from dataclasses import dataclass
-from itertools import takewhile
 
 from lxml.html import HtmlElement, HTMLParser, fragment_fromstring, tostring
 
@@ -86,8 +85,9 @@ def caption_figures(page: HtmlElement) -> None:
     """Move the Markdown output that follows a figure in its cell into the figure."""
     for figure in page.findall(".//figure"):
         area = next((div for div in figure.iterancestors("div") if "output_area" in classes_of(div)), None)
-        following = None if area is None else area.getnext()
-        for caption in () if following is None else following.find_class("output_markdown"):
+        if area is None or area.getnext() is None:
+            continue
+        for caption in area.getnext().find_class("output_markdown")[:1]:
             caption.tag = "figcaption"
             caption.attrib.clear()
             figure.append(caption)
@@ -95,15 +95,14 @@ def caption_figures(page: HtmlElement) -> None:
 
 def place_code(page: HtmlElement) -> None:
     """Move the code of each cell below its output, that of the title and answer below both."""
-    folds = [fold for fold in page.iter("details") if "code" in classes_of(fold)]
-    for fold in folds:
-        _cell_of(fold).append(fold)
+    for fold in page.findall(".//details"):
+        if "code" in classes_of(fold):
+            _cell_of(fold).append(fold)
     first_section = page.find(".//h2")
     if first_section is not None:
-        section = _cell_of(first_section)
-        for element in takewhile(lambda each: each is not first_section, list(page.iter("details", "h2"))):
-            if element in folds:
-                section.addprevious(element)
+        for fold in first_section.xpath("preceding::details"):
+            if "code" in classes_of(fold):
+                _cell_of(first_section).addprevious(fold)
 
 
 def merge_code(page: HtmlElement) -> None:
