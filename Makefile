@@ -76,7 +76,7 @@ clean: ## remove reports that are not tracked, caches and the environment; worki
 .venv/installed: requirements.txt pyproject.toml
 	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvprefetch needs Python 3.11 or later")'
 	@echo "setting up .venv, about a minute" >&2
-	@python3 -m venv .venv || { echo "python3 has no venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@python3 -m venv .venv || { echo "python3 -m venv failed; where the module is missing, on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(python) -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
 	$(python) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@

@@ -141,9 +141,10 @@ def reads_left_out(plan: Plan, model: ModelConfig, hw: HardwareProfile) -> str:
         return ""
     counted = replace(refined(hw), kv_dtype=plan.terms.kv_dtype)
     step = compare(model, hw, plan.ctx_len, plan.step.batch, plan.step.depth, counted)
+    verb = "takes" if plan.fit in (Fit.RESIDENT, Fit.UNKNOWN) else "would take, were there room,"
     return (
         "These figures leave attention's own read of the cache out. With it, the LM head and what the card's file "
-        f"states, a step at {tokens(plan.ctx_len)} takes {step.engine_ms:.2f} ms with all KV on the GPU: "
+        f"states, a step at {tokens(plan.ctx_len)} {verb} {step.engine_ms:.2f} ms with all KV on the GPU: "
         "TERMS=refined counts them."
     )
 

@@ -163,7 +163,7 @@ def agreement(ax: Axes, clouds: Sequence[Cloud], bands_pct: Sequence[int]) -> Ax
         look = {"color": colour, "markersize": 7, "markeredgecolor": "white"}
         ax.plot(cloud.measured_ms, cloud.predicted_ms, marker, label=KINDS[cloud.kind], **look)
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-    ax.set(xlabel="Measured step (ms)", ylabel="Predicted step (ms)")
+    ax.set(xlabel="Measured step (ms, log scale)", ylabel="Predicted step (ms, log scale)")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set(major_locator=LogLocator(subs=(1, 2, 5)), minor_locator=NullLocator(), major_formatter=_VALUES)
     ax.legend(loc="upper left", frameon=False, fontsize=11)

@@ -202,7 +202,9 @@ def _reports(options: argparse.Namespace) -> None:
     models, cards, failures = _members(options)
     pairs, impossible = requests(models, cards, _values(options, OPTIONS))
     pages = [*pairs, *([] if failures else [_compared(options, models, cards)])]
-    _build_all(options, pages, failures + impossible)
+    stale = _build_all(options, pages, failures + impossible)
+    index = os.path.relpath(folder(pages[0]).parent / "index.html")
+    print(f"{index}: of {len(pages)} pages, {len(stale)} built, {len(pages) - len(stale)} unchanged")
 
 
 def _fleet(options: argparse.Namespace) -> None:
@@ -211,8 +213,8 @@ def _fleet(options: argparse.Namespace) -> None:
     if failures:
         raise InputError(failures[0])
     page = _compared(options, models, cards)
-    _build_all(options, [page], [])
-    print(os.path.relpath(folder(page) / "report.html"))
+    made = _build_all(options, [page], [])
+    print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
 
 
 def _members(options: argparse.Namespace) -> tuple[Models, Cards, list[str]]:
@@ -231,8 +233,8 @@ def _compared(options: argparse.Namespace, models: Models, cards: Cards) -> Flee
     return Fleet(models, cards, **_values(options, asked))
 
 
-def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Sequence[str]) -> None:
-    """Build what is not up to date and say what came of it. Raises InputError where anything failed."""
+def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Sequence[str]) -> list[Page]:
+    """Build what is not up to date and return it. Raises InputError where anything failed, a line for each before."""
     jobs = options.jobs and whole_number("jobs", digits("jobs", options.jobs), MOST_JOBS)
     scheduler = options.scheduler and address(options.scheduler)
     stale, failures = out_of_date(pages), list(failures)
@@ -245,8 +247,7 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:
         raise InputError(f"{len(failures)} failed; whatever else was asked for is there")
-    index = os.path.relpath(folder(pages[0]).parent / "index.html")
-    print(f"{index}: {len(stale)} built, {len(pages) - len(stale)} unchanged")
+    return stale
 
 
 def _notebook(options: argparse.Namespace) -> None:

@@ -7,7 +7,6 @@ cell tagged "metrics" printed, and before_after.png is the picture attached to o
 from __future__ import annotations
 
 import base64
-import gc
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -51,7 +50,6 @@ def rehearsed(notebook: str) -> ReportExporter:
     """An exporter that has rendered what no run of the notebook changes: its code, its Markdown, its templates."""
     exporter = ReportExporter()
     exporter.rehearse(template(notebook))
-    gc.freeze()  # what is loaded by now is here to stay: to look through it again takes a third of a page's rendering
     return exporter
 
 

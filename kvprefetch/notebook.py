@@ -6,7 +6,6 @@ panels escape their cells themselves.
 
 from __future__ import annotations
 
-import gc
 import io
 import re
 from collections.abc import Sequence
@@ -20,8 +19,6 @@ from matplotlib.figure import Figure
 from kvprefetch import __version__
 from kvprefetch.charts import styled
 from kvprefetch.request import Request
-
-gc.freeze()  # what is loaded by now is here to stay: to look through it again and again takes a tenth of a run
 
 NAME = 20  # characters of a name that leaves room for the row beside it on a phone
 
@@ -54,9 +51,14 @@ def _formatted(value: object, spec: str) -> str:
     return text.removeprefix("-") if re.fullmatch(r"-0(\.0*)?", text) else text
 
 
+def _together(text: str) -> str:
+    """`text` in which a number and its unit are not to be parted by the end of a line."""
+    return re.sub(r"(?<=\d) (?=%|(?:ms|[kMGT]B)\b)", "\N{NO-BREAK SPACE}", text)
+
+
 def say(text: str) -> None:
     """Show Markdown; raw, as all that is shown here: to look for other forms of it takes half a millisecond."""
-    display({"text/markdown": text}, raw=True)
+    display({"text/markdown": _together(text)}, raw=True)
 
 
 def takeaway(*sentences: str) -> None:
@@ -67,8 +69,8 @@ def takeaway(*sentences: str) -> None:
 def panel(*figures: KeyFigure) -> None:
     """Show the key figures side by side."""
     rows = [
-        f'<div><dt>{escape(each.name)}</dt><dd>{escape(each.value)}</dd><dd class="note">{escape(each.note)}</dd></div>'
-        for each in figures
+        f'<div><dt>{escape(each.name)}</dt><dd>{escape(value)}</dd><dd class="note">{escape(note)}</dd></div>'
+        for each, value, note in ((each, _together(each.value), _together(each.note)) for each in figures)
     ]
     _show_html('<dl class="answer">', *rows, "</dl>")
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvprefetch.catalog import CatalogEntry
+from kvprefetch.configs import ModelConfig
 from kvprefetch.figures import best_card, closest_card, heat, pairs, ratios, unserved
 from kvprefetch.fleet import Fleet
 from kvprefetch.formats import grouped, milliseconds, tokens
@@ -38,6 +40,7 @@ class ClosestRow:
     model: str
     card: str
     offload: str
+    made_for: str
     latency: str
     over: str
 
@@ -84,17 +87,17 @@ def gap(fleet: Fleet) -> str:
 
 
 def beyond(fleet: Fleet) -> Iterator[str]:
-    """In how many pairs is the first context that must offload one that the model was not made for?"""
-    longer = [
-        each.offload_ctx > model.config.max_position_embeddings
-        for model, _, each in pairs(fleet)
-        if each.offload_ctx and model.config.max_position_embeddings
-    ]
-    if any(longer):
+    """In how many pairs does the cache never come to leave, and in how many does not even the model fit?"""
+    known = [pair for pair in pairs(fleet) if pair[0].config.max_position_embeddings and pair[2].offload_ctx]
+    longer = sum(each.offload_ctx > model.config.max_position_embeddings for model, _, each in known)
+    if longer:
         yield (
-            f"In {_of(sum(longer), len(longer), 'pair')} whose model's limit is known, that context is longer than the "
-            f"model was made for: at batch {fleet.batch}, its cache never has to leave the GPU."
+            f"In {_of(longer, len(known), 'pair')} with such a context, it is longer than the model was made for: at "
+            f"batch {fleet.batch}, that cache never has to leave the GPU."
         )
+    homeless = sum(each.weights_fit is False for *_, each in pairs(fleet))
+    if homeless:
+        yield f"In {_of(homeless, len(fleet.models) * len(fleet.cards), 'pair')} not even the weights fit."
 
 
 def ratio_note(fleet: Fleet) -> tuple[str, str]:
@@ -144,9 +147,20 @@ def served(fleet: Fleet) -> str:
     if not missing:
         return f"Every model that must offload has a card whose link brings its whole cache within {target}."
     return (
-        f"Once the cache must leave the GPU, no card's link brings all of it within {target} for "
-        f"{_of(len(missing), len(must), 'model')}: {_names(missing)}."
+        f"Where the cache must leave the GPU, no card's link brings all of it within {target} for "
+        f"{_of(len(missing), len(must), 'model')}: {_names(missing)}.{_comes_to_it(fleet)}"
     )
+
+
+def _comes_to_it(fleet: Fleet) -> str:
+    """Which models must leave some card at a context that they were made for."""
+    found = {
+        model.slug: None
+        for model, _, each in pairs(fleet)
+        if each.offload_ctx and each.offload_ctx <= (model.config.max_position_embeddings or MOST_CTX)
+    }
+    at = f" At batch {fleet.batch}, and at contexts that it was made for,"
+    return f"{at} {'none comes to that' if not found else f'it is so for {_names([*found])}'}."
 
 
 def exceptions(fleet: Fleet) -> Iterator[str]:
@@ -174,10 +188,9 @@ def best_rows(fleet: Fleet) -> list[BestRow]:
     """A row for each model: its best card, and how far what serves it there."""
     rows = []
     for model, row in zip(fleet.models, fleet.standings, strict=True):
-        best, limit = best_card(row), model.config.max_position_embeddings
-        made_for = grouped(limit) if limit else NONE
+        best = best_card(row)
         if best is None:
-            rows.append(BestRow(NONE, NONE, NONE, NONE, NONE, made_for))
+            rows.append(BestRow(NONE, NONE, NONE, NONE, NONE, _made_for(model)))
             continue
         each = row[best]
         resident = MOST_CTX if each.resident_ctx is None else each.resident_ctx
@@ -187,7 +200,12 @@ def best_rows(fleet: Fleet) -> list[BestRow]:
             _context(resident),
             _context(each.link_in_time_ctx),
         )
-        rows.append(BestRow(fleet.cards[best].slug, *contexts, made_for))
+        alike = [
+            card.slug
+            for card, other in zip(fleet.cards, row, strict=True)
+            if (other.reach_ctx, other.engine_ms) == (each.reach_ctx, each.engine_ms)
+        ]
+        rows.append(BestRow(", ".join(alike), *contexts, _made_for(model)))
     return rows
 
 
@@ -199,13 +217,33 @@ def closest_rows(fleet: Fleet) -> list[ClosestRow]:
         if k is not None:
             each, over = row[k], row[k].offload_ms / fleet.target_ms if fleet.target_ms else np.inf
             latency = milliseconds(each.offload_ms)
-            rows.append(ClosestRow(model.slug, fleet.cards[k].slug, grouped(each.offload_ctx), latency, _times(over)))
+            contexts = grouped(each.offload_ctx), _made_for(model)
+            rows.append(ClosestRow(model.slug, fleet.cards[k].slug, *contexts, latency, _times(over)))
     return rows
 
 
-def shown(contexts: np.ndarray) -> list[str]:
-    """Contexts for a table: digits in threes, and a dash where there is none."""
-    return [NONE if np.isnan(ctx_len) else grouped(ctx_len) for ctx_len in contexts]
+def crossovers(fleet: Fleet, card: int) -> list[str]:
+    """The crossover of every model on one card, for a table."""
+    return [_or_never(row[card].crossover_ctx) for row in fleet.standings]
+
+
+def offloads(fleet: Fleet, card: int) -> list[str]:
+    """The first context that must offload of every model on one card, for a table."""
+    return [
+        "no fit" if row[card].weights_fit is False
+        else "not known" if row[card].weights_fit is None
+        else _or_never(row[card].offload_ctx)
+        for row in fleet.standings
+    ]  # fmt: skip
+
+
+def _or_never(ctx_len: int | None) -> str:
+    return "never" if ctx_len is None else grouped(ctx_len)
+
+
+def _made_for(model: CatalogEntry[ModelConfig]) -> str:
+    limit = model.config.max_position_embeddings
+    return grouped(limit) if limit else NONE
 
 
 def _context(ctx_len: int) -> str:

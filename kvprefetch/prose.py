@@ -150,17 +150,19 @@ def first_order(effects: Effects) -> str:
     """How far do the refined terms move what first order says?"""
     first, together = effects.first, effects.refined
     steps = [
-        f"at {tokens(old.ctx_len)} the prefetch step from {old.prefetch.total_ms:.2f} to {new.prefetch.total_ms:.2f} "
+        f"the prefetch step at {tokens(old.ctx_len)} from {old.prefetch.total_ms:.2f} to {new.prefetch.total_ms:.2f} "
         f"ms ({100 * (new.prefetch.total_ms / old.prefetch.total_ms - 1):+.1f} %)"
         for old, new in zip(first.steps, together.steps, strict=True)
     ]
     crossover = change(first.crossover_ctx, together.crossover_ctx)
     old, new = first.steps[-1], together.steps[-1]
     steps.append(
-        f"with all KV on the GPU there from {old.engine_ms:.2f} to {new.engine_ms:.2f} ms "
+        f"the step with all KV on the GPU at {tokens(old.ctx_len)} from {old.engine_ms:.2f} to {new.engine_ms:.2f} ms "
         f"({100 * (new.engine_ms / old.engine_ms - 1):+.1f} %)"
     )
-    return f"With the refined terms together the crossover {crossover}; they move {' and '.join(steps)}."
+    return (
+        f"With the refined terms together the crossover {crossover}; they move {', '.join(steps[:-1])} and {steps[-1]}."
+    )
 
 
 def unstated_terms(names: tuple[str, ...], card_name: str) -> str:

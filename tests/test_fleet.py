@@ -111,8 +111,9 @@ def test_the_crossover_lies_far_below_the_first_context_to_offload(built_in):
 
 def test_a_context_beyond_what_a_model_was_made_for_is_said_and_does_not_count(built_in):
     assert list(overview.beyond(built_in)) == [
-        "In all 8 pairs whose model's limit is known, that context is longer than the model was made for: "
-        "at batch 1, its cache never has to leave the GPU."
+        "In all 8 pairs with such a context, it is longer than the model was made for: at batch 1, that cache never "
+        "has to leave the GPU.",
+        "In 1 of 9 pairs not even the weights fit.",
     ]
     assert list(overview.beyond(Fleet(*members("opt-66b", "mi300x"), batch=400))) == []
     for model, _, each in figures.pairs(built_in):
@@ -140,8 +141,8 @@ def test_the_best_card_reaches_furthest_and_of_equals_is_the_fastest(built_in):
 def test_models_that_no_link_serves_and_those_that_one_does(built_in):
     assert figures.unserved(built_in) == ["llama3-8b", "llama2-13b", "mistral-7b"]
     assert overview.served(built_in) == (
-        "Once the cache must leave the GPU, no card's link brings all of it within 50 ms for all 3 models: "
-        "llama3-8b, llama2-13b, mistral-7b."
+        "Where the cache must leave the GPU, no card's link brings all of it within 50 ms for all 3 models: "
+        "llama3-8b, llama2-13b, mistral-7b. At batch 1, and at contexts that it was made for, none comes to that."
     )
     slow = replace(built_in, target_ms=300)
     assert figures.unserved(slow) == ["llama2-13b", "mistral-7b"]
@@ -150,6 +151,26 @@ def test_models_that_no_link_serves_and_those_that_one_does(built_in):
         "A link keeps up, at the first context that must offload, for llama3-8b on rtx4090."
     ]
     assert "Every model that must offload has a card" in overview.served(replace(built_in, target_ms=1e5))
+
+
+def test_models_that_come_to_it_at_contexts_they_were_made_for_are_named():
+    some = Fleet(*members("llama3-8b opt-6.7b qwen3-8b", "rtx4090 l4"), batch=4)
+    assert overview.served(some).endswith(" At batch 4, and at contexts that it was made for, it is so for qwen3-8b.")
+
+
+def test_the_tables_say_why_there_is_no_context():
+    some = Fleet(*members("llama2-13b llama3-8b", "rtx4090"))
+    assert overview.offloads(some, 0) == ["no fit", "54\N{NARROW NO-BREAK SPACE}352"]
+    assert overview.crossovers(some, 0) == ["769", "2\N{NARROW NO-BREAK SPACE}642"]
+    windows = Fleet(*members("mistral-7b-v0.1", "h200"))
+    assert overview.offloads(windows, 0) == ["never"]
+    assert overview.crossovers(Fleet(*members("mistral-7b-v0.1", "a10")), 0) == ["never"]
+    card = replace(BUILT_IN[1][0], config=replace(BUILT_IN[1][0].config, hbm_capacity_gb=None))
+    assert set(overview.offloads(Fleet(BUILT_IN[0], [card]), 0)) == {"not known"}
+
+
+def test_cards_that_tie_are_named_together(built_in):
+    assert [row.card for row in overview.best_rows(built_in)] == ["a100, a100-gen3"] * 3
 
 
 def test_one_pair_and_none_below_are_said_in_words_of_their_own():

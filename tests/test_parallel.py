@@ -34,7 +34,7 @@ def built(tmp_path_factory):
     copy = copy_of_checkout(tmp_path_factory.mktemp("built"))
     done = reports(copy, "--jobs", "2", TZ="Asia/Kathmandu", LANG="C", PYTHONHASHSEED="1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "reports/index.html: 3 built, 0 unchanged\n"
+    assert done.stdout == "reports/index.html: of 3 pages, 3 built, 0 unchanged\n"
     assert "3 done, 0 failed, 0 left" in done.stderr
     return copy
 
@@ -65,7 +65,7 @@ def test_two_clones_built_in_different_ways_are_the_same_to_the_byte(built, tmp_
 def test_nothing_changed_costs_less_than_a_second_for_hundreds_of_pairs(built):
     start = time.perf_counter()
     done = reports(built)
-    assert done.stdout == "reports/index.html: 0 built, 3 unchanged\n"
+    assert done.stdout == "reports/index.html: of 3 pages, 0 built, 3 unchanged\n"
     assert done.stderr == ""
     assert time.perf_counter() - start < 5  # most of it a busy machine's
 
@@ -96,7 +96,7 @@ def test_what_is_missing_is_built_and_nothing_else(again):
     before = published(again)
     shutil.rmtree(again / "reports" / FOLDERS[0])
     done = reports(again)
-    assert done.stdout == "reports/index.html: 1 built, 2 unchanged\n", done.stderr
+    assert done.stdout == "reports/index.html: of 3 pages, 1 built, 2 unchanged\n", done.stderr
     assert published(again) == before
 
 

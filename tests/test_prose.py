@@ -336,23 +336,23 @@ def test_what_a_step_is_taken_to_do(terms, reads, part, rest):
         (
             A100_PCIE,
             [512],
-            "With the refined terms together the crossover moves from 1306 tokens to 1322 tokens; they move at 512 "
-            "tokens the prefetch step from 6.93 to 7.48 ms (+7.9 %) and with all KV on the GPU there from 6.85 to "
-            "7.39 ms (+8.0 %).",
+            "With the refined terms together the crossover moves from 1306 tokens to 1322 tokens; they move the "
+            "prefetch step at 512 tokens from 6.93 to 7.48 ms (+7.9 %) and the step with all KV on the GPU at 512 tokens "
+            "from 6.85 to 7.39 ms (+8.0 %).",
         ),
         (
             replace(A100_PCIE, weight_efficiency=0.5),
             [512, 8192],
-            "With the refined terms together the crossover moves from 1306 tokens to 2644 tokens; they move at 512 "
-            "tokens the prefetch step from 6.93 to 14.84 ms (+114.1 %) and at 8192 tokens the prefetch step from 43.16 "
-            "to 44.42 ms (+2.9 %) and with all KV on the GPU there from 6.85 to 15.25 ms (+122.7 %).",
+            "With the refined terms together the crossover moves from 1306 tokens to 2644 tokens; they move the "
+            "prefetch step at 512 tokens from 6.93 to 14.84 ms (+114.1 %), the prefetch step at 8192 tokens from 43.16 to "
+            "44.42 ms (+2.9 %) and the step with all KV on the GPU at 8192 tokens from 6.85 to 15.25 ms (+122.7 %).",
         ),
         (
             replace(A100_PCIE, pcie_gb_s=2500),
             [8192],
             "With the refined terms together the crossover of 130574 tokens is gone: the link is never the bound; they "
-            "move at 8192 tokens the prefetch step from 6.86 to 7.90 ms (+15.2 %) and with all KV on the GPU there "
-            "from 6.85 to 7.89 ms (+15.2 %).",
+            "move the prefetch step at 8192 tokens from 6.86 to 7.90 ms (+15.2 %) and the step with all KV on the GPU "
+            "at 8192 tokens from 6.85 to 7.89 ms (+15.2 %).",
         ),
     ],
 )
