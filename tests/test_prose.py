@@ -337,15 +337,15 @@ def test_what_a_step_is_taken_to_do(terms, reads, part, rest):
             A100_PCIE,
             [512],
             "With the refined terms together the crossover moves from 1306 tokens to 1322 tokens; they move the "
-            "prefetch step at 512 tokens from 6.93 to 7.48 ms (+7.9 %) and the step with all KV on the GPU at 512 tokens "
-            "from 6.85 to 7.39 ms (+8.0 %).",
+            "prefetch step at 512 tokens from 6.93 to 7.48 ms (+7.9 %) and the step with all KV on the GPU at 512 "
+            "tokens from 6.85 to 7.39 ms (+8.0 %).",
         ),
         (
             replace(A100_PCIE, weight_efficiency=0.5),
             [512, 8192],
             "With the refined terms together the crossover moves from 1306 tokens to 2644 tokens; they move the "
-            "prefetch step at 512 tokens from 6.93 to 14.84 ms (+114.1 %), the prefetch step at 8192 tokens from 43.16 to "
-            "44.42 ms (+2.9 %) and the step with all KV on the GPU at 8192 tokens from 6.85 to 15.25 ms (+122.7 %).",
+            "prefetch step at 512 tokens from 6.93 to 14.84 ms (+114.1 %), the prefetch step at 8192 tokens from 43.16 "
+            "to 44.42 ms (+2.9 %) and the step with all KV on the GPU at 8192 tokens from 6.85 to 15.25 ms (+122.7 %).",
         ),
         (
             replace(A100_PCIE, pcie_gb_s=2500),
