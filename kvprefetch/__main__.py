@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from kvprefetch.stops import guarded
+from kvprefetch.stops import guarded, undisturbed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -12,7 +12,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> None:
-    from kvprefetch.commandline import parser  # here, where a stop while it loads is already silent
+    with undisturbed():  # a stop in the midst of loading would be taken for a broken module
+        from kvprefetch.commandline import parser
 
     options = parser().parse_args(argv)
     options.run(options)

@@ -35,6 +35,7 @@ from kvprefetch.printing import answer, plan_lines, sweep_lines
 from kvprefetch.profile import profile_yaml, summary
 from kvprefetch.publish import Page, folder, index_is_there, out_of_date, up_to_date, write_whole
 from kvprefetch.request import PARAMETERS, Request
+from kvprefetch.stops import undisturbed
 from kvprefetch.validation import predictions
 from kvprefetch.validationpage import ValidationPage
 from kvprefetch.validationprose import trust
@@ -172,7 +173,8 @@ def _make(page: Page) -> bool:
     if up_to_date(page) and index_is_there():
         return False
     _need_report_extra()
-    from kvprefetch.report import build
+    with undisturbed():
+        from kvprefetch.report import build
 
     return build(page)
 
@@ -240,7 +242,8 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
         _need_report_extra()
-        from kvprefetch.parallel import build_all
+        with undisturbed():
+            from kvprefetch.parallel import build_all
 
         failures += build_all(stale, jobs, scheduler)
     for failure in failures:
@@ -252,7 +255,8 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
 
 def _notebook(options: argparse.Namespace) -> None:
     _need_report_extra()
-    from kvprefetch.execution import working_copy
+    with undisturbed():
+        from kvprefetch.execution import working_copy
 
     print(os.path.relpath(working_copy(_request_of_make(options))))
 

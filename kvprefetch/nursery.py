@@ -116,13 +116,17 @@ def _become_kernel(arguments: list[str], environment: dict[str, str]) -> NoRetur
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    os.write(1, b"%d\n" % os.getpid())
+    try:
+        os.write(1, b"%d\n" % os.getpid())
+    except BrokenPipeError:  # whoever asked is gone
+        os._exit(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
     os.environ.clear()
-    os.environ.update(environment, JPY_PARENT_PID=str(os.getppid()))
-    kernelapp.launch_new_instance(argv=arguments)
+    os.environ.update(environment)
+    # Its parent's end is its own. The variable that usually says so was read when kernelapp was loaded.
+    kernelapp.launch_new_instance(argv=[*arguments, f"--IPKernelApp.parent_handle={os.getppid()}"])
     os._exit(0)
 
 

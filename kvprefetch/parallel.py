@@ -6,6 +6,7 @@ in common, and a stop or a worker's end leaves whole pages alone.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +17,7 @@ from multiprocessing import active_children, resource_tracker
 from tempfile import TemporaryDirectory
 
 import joblib
+from ipykernel.parentpoller import ParentPollerUnix
 from tqdm import tqdm
 
 from kvprefetch.checks import InputError
@@ -173,6 +175,8 @@ def _nursery() -> Nursery:
     global _of_this_process
     with undisturbed():
         if _of_this_process is None or not _of_this_process.lives:
+            if _of_this_process is None:
+                ParentPollerUnix(os.getppid()).start()  # ends this process when its parent has been killed
             _of_this_process = Nursery(kernel_environment())
     return _of_this_process
 

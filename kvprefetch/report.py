@@ -39,6 +39,7 @@ def _make(page: Page) -> None:
 def artefacts(page: Page, progress_bar: bool = True, kernels: Kernels = kernel) -> dict[str, bytes]:
     """The files of `page`, made but not published. Raises ReportError."""
     with kernels() as manager:
-        from kvprefetch.execution import files  # here, because a kernel starts in the time that this takes to load
+        with undisturbed():
+            from kvprefetch.execution import files  # here, because a kernel starts in the time that this takes to load
 
         return files(page, manager, progress_bar)

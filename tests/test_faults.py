@@ -119,6 +119,21 @@ def test_a_kernel_that_dies_before_it_answers_is_one_line(checkout, monkeypatch)
             execution.run(request, manager)
 
 
+def test_a_stop_while_modules_load_waits_until_they_are_there():
+    code = f"""
+import os, signal, sys
+class Stopping:
+    def find_spec(name, *_):
+        if name == "numpy._core.multiarray":
+            os.kill(os.getpid(), {signal.SIGTERM.value})
+sys.meta_path.insert(0, Stopping)
+from kvprefetch.__main__ import main
+sys.exit(main(["crossover", "--model", "llama3-8b", "--hw", "a100"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "kvprefetch: stopped\n")
+
+
 def test_work_that_must_not_be_torn_apart_holds_a_stop_back():
     done = []
     with pytest.raises(KeyboardInterrupt), undisturbed():

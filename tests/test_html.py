@@ -67,6 +67,14 @@ def test_a_page_whose_notebook_was_rehearsed_is_the_same() -> None:
     assert (highlighted.cache_info().misses, to_html.cache_info().misses) == asked == (1, 1)
 
 
+def test_comments_and_halves_of_characters_lose_nothing() -> None:
+    rows = "<table><tr><!-- c --><td>a</td><!-- d --><td>b</td></tr></table><!-- e --><p>half \ud800 of one</p>"
+    made = soup_of(code(shown("text/html", rows)), "## Later")
+    assert [cell.text for cell in made.find_all(["th", "td"])] == ["a", "b"]
+    assert "half ? of one" in made.get_text()
+    assert made.find("h2").text == "Later"
+
+
 @pytest.mark.parametrize("alt", ["", "  "])
 def test_a_figure_without_alt_text_fails_and_names_its_cell(alt: str) -> None:
     with pytest.raises(PageError, match=r"cell 'cell-1': its image/svg\+xml output has no alt"):

@@ -4,12 +4,13 @@ import sys
 import time
 from queue import Empty
 
+import psutil
 import pytest
 from jupyter_client import AsyncKernelManager
 from jupyter_client.utils import run_sync
 
-from kvprefetch.kernels import Client, kernel
-from kvprefetch.nursery import Forked
+from kvprefetch.kernels import Client, kernel, kernel_environment
+from kvprefetch.nursery import Forked, Nursery
 
 
 class Silent(AsyncKernelManager):
@@ -49,6 +50,22 @@ def test_a_kernel_is_asked_again_until_both_channels_answer():
         finally:
             client.stop_channels()
     assert len(asked) == 2
+
+
+def test_a_forked_kernel_ends_with_the_process_it_was_forked_from():
+    nursery = Nursery(kernel_environment())
+    with kernel(managers=nursery.managers()) as manager:
+        forked = psutil.Process(manager.provisioner.pid)
+        time.sleep(0.5)
+        assert forked.is_running()
+        nursery._process.kill()
+        end = time.monotonic() + 10
+        while psutil.pid_exists(forked.pid) and forked.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not psutil.pid_exists(forked.pid) or forked.status() == psutil.STATUS_ZOMBIE
+        nursery._process.wait()
+        nursery._process.stdin.close()
+        nursery._process.stdout.close()
 
 
 def test_no_kernel_is_left_when_its_block_is():

@@ -142,7 +142,7 @@ def test_a_process_that_kernels_are_forked_from_and_that_is_killed_is_one_line_a
     parallel = again / "kvprefetch" / "parallel.py"
     fetch = "    return _of_this_process\n"
     assert fetch in parallel.read_text()
-    kill = f"    import os\n    if not os.path.exists({str(again / 'once')!r}):\n"
+    kill = f"    if not os.path.exists({str(again / 'once')!r}):\n"
     kill += f"        open({str(again / 'once')!r}, 'w').close(), os.kill(_of_this_process._process.pid, 9)\n"
     parallel.write_text(parallel.read_text().replace(fetch, kill + fetch))
     done = reports(again, "--jobs", "2")
@@ -180,6 +180,22 @@ def test_a_stop_leaves_whole_reports_and_no_process(again, delay, everyone):
     if delay > 3:
         assert reports(again, "--jobs", "2").returncode == 0  # and it goes on
         assert published(again) == before
+
+
+def test_no_process_outlives_a_run_that_was_killed(again):
+    shutil.rmtree(again / "reports")
+    command = [sys.executable, "-m", "kvprefetch", "reports", *PAIRS, "--jobs", "2"]
+    process = subprocess.Popen(command, cwd=again, stderr=subprocess.DEVNULL, start_new_session=True)
+    while not any("nursery" in " ".join(each.cmdline()) for each in processes_of(again)):
+        assert process.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    gone = time.monotonic() + 20
+    while processes_of(again) and time.monotonic() < gone:
+        time.sleep(0.1)
+    assert not processes_of(again)
 
 
 def processes_of(folder):

@@ -15,11 +15,12 @@ from kvprefetch import (
     ModelConfig,
     compare,
     crossover_ctx,
+    load_model,
     peak_ctx,
     sweep,
 )
 from kvprefetch.configs import Terms
-from kvprefetch.planner import DEFAULT_CONTEXTS, SweepRow, contexts_in_order, sweep_columns
+from kvprefetch.planner import DEFAULT_CONTEXTS, SweepRow, contexts_in_order, steps_at, sweep_columns
 from kvprefetch.roofline import layer_times
 from kvprefetch.simulation import simulated_step
 from kvprefetch.verify import verify
@@ -48,6 +49,16 @@ def times_in_rationals(model, hw, ctx_len, batch):
     cache = 2 * batch * ctx_len * model.num_key_value_heads * model.head_dim * 2
     layers = model.num_hidden_layers
     return layers * weights / Fraction(str(hw.hbm_gb_s)), layers * cache / Fraction(str(hw.pcie_gb_s))
+
+
+@pytest.mark.parametrize("terms", [Terms(), Terms(kv_read=True, lm_head=True)])
+def test_a_step_is_the_same_to_the_bit_however_many_are_asked_for(terms):
+    contexts = np.geomspace(1, 10**6, 300).astype(int)
+    for name in ("llama3-8b", "gemma3-27b", "deepseek-v3"):
+        many = steps_at(load_model(name), A100_PCIE, contexts, 2, 1, terms)
+        ones = [steps_at(load_model(name), A100_PCIE, contexts[k : k + 1], 2, 1, terms) for k in range(len(contexts))]
+        for policy in ("engine", "ondemand", "prefetch"):
+            assert getattr(many, policy).tolist() == [getattr(one, policy)[0] for one in ones], (name, policy)
 
 
 @given(models, cards, batches)

@@ -15,6 +15,7 @@ WRAPPERS = {
     *("cell", "input", "inner_cell", "input_area", "text_cell_render"),
     *("output_wrapper", "output", "output_area", "output_subarea"),
 }
+PARSER = HTMLParser(remove_comments=True, remove_pis=True, huge_tree=True)
 FORBIDDEN = ["script", "link", "iframe", "object", "embed", "base", "form"]
 
 
@@ -41,7 +42,8 @@ class Article:
 
 def article(html: str) -> Article:
     """Return the article made of nbconvert's HTML. Raises PageError (see there)."""
-    page = fragment_fromstring(html, create_parent="article", parser=HTMLParser(huge_tree=True))
+    text = html.encode(errors="replace").decode()  # half a surrogate pair would end the page
+    page = fragment_fromstring(text, create_parent="article", parser=PARSER)
     check_offline(page)
     caption_figures(page)
     place_code(page)
