@@ -78,6 +78,8 @@ def answer(peak: Comparison, longest: Comparison, windows: Comparison) -> str:
         f"Prefetching {ahead(peak.depth)} pays most at {tokens(peak.ctx_len)}, "
         f"where it cuts the step by {peak.reduction_pct:.1f} %"
     )
+    if not any(longest.transfer):
+        return f"{most}; at {tokens(longest.ctx_len)} nothing crosses the link. {floor}"
     at_longest = (
         f"at {tokens(longest.ctx_len)} it saves {longest.reduction_pct:.1f} % "
         f"({longest.ondemand.total_ms:.2f} → {longest.prefetch.total_ms:.2f} ms)"
