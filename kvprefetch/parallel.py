@@ -146,6 +146,8 @@ def _make(index: int, page: Page, kernels: Kernels = kernel) -> tuple[int, Made]
         return index, Made(artefacts(page, False, kernels), digest)
     except InputError as error:
         return index, Made(failure=str(error))
+    except OSError as error:
+        return index, Made(failure=f"{page.folder}: {error.filename}: {error.strerror}")
     except Exception as error:  # whatever it is, other pages go on
         return index, Made(failure=f"{page.folder}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
