@@ -26,7 +26,7 @@ from kvprefetch.kernels import SCRATCH, Kernels, kernel, kernel_environment
 from kvprefetch.nursery import Nursery
 from kvprefetch.publish import Page, building, index_is_there, inputs_digest, publish, publish_index
 from kvprefetch.report import artefacts
-from kvprefetch.stops import STOPS, Stopped, undisturbed, unwind_on
+from kvprefetch.stops import STOPS, Stopped, reason, undisturbed, unwind_on
 
 ATTEMPTS = 3  # at what is left, when a worker was killed
 CONNECTING = 5  # seconds
@@ -128,8 +128,8 @@ def _on_cluster(left: Mapping[int, Page], scheduler: str) -> Iterator[tuple[int,
     try:
         client = Client(scheduler, timeout=CONNECTING, set_as_default=False)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"scheduler: {scheduler} does not answer: {reason}") from None
+        why = str(error).splitlines()[0]
+        raise InputError(f"scheduler: {scheduler} does not answer: {why}") from None
     with client, joblib.parallel_config("dask", client=client, wait_for_workers_timeout=CONNECTING):
         try:
             tasks = [joblib.delayed(_make)(index, page) for index, page in left.items()]
@@ -147,7 +147,7 @@ def _make(index: int, page: Page, kernels: Kernels = kernel) -> tuple[int, Made]
     except InputError as error:
         return index, Made(failure=str(error))
     except OSError as error:
-        return index, Made(failure=f"{page.folder}: {error.filename}: {error.strerror}")
+        return index, Made(failure=f"{page.folder}: {reason(error)}")
     except Exception as error:  # whatever it is, other pages go on
         return index, Made(failure=f"{page.folder}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
 

@@ -48,7 +48,12 @@ def guarded(work: Callable[[], None]) -> int:
         return 1
     except OSError as error:
         _drop_output()
-        return _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), 2)
+        return _failed(reason(error), 2)
+
+
+def reason(error: OSError) -> str:
+    """What the system could not do, in one line that names the file."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
 
 
 def _failed(message: str, status: int) -> int:

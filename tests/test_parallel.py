@@ -118,6 +118,16 @@ def test_a_pair_that_fails_stops_no_other(again):
     assert not kernels_of(again)
 
 
+def test_a_file_in_the_way_is_named(again):
+    shutil.rmtree(again / "reports")
+    shutil.rmtree(again / ".cache" / "failed", ignore_errors=True)
+    (again / ".cache" / "failed").write_text("in the way")
+    done = reports(again, "--jobs", "1")
+    *lines, summary = said(done.stderr)
+    assert summary == "kvprefetch: 3 failed; whatever else was asked for is there"
+    assert all(line.endswith(f"{again}/.cache/failed: File exists") for line in lines) and len(lines) == 3
+
+
 def test_a_worker_that_is_killed_is_replaced(again, tmp_path):
     """Once: the file that it leaves lets the second attempt through."""
     before = published(again)
