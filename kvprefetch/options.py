@@ -10,7 +10,7 @@ from kvprefetch.checks import refusal
 from kvprefetch.request import AUTO
 
 
-def digits(what: str, text: str, accepted: str = "a whole number") -> int:
+def digits(what: str, text: str, accepted: str = "a whole number without a sign") -> int:
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
     raise refusal(what, text, accepted)
