@@ -7,8 +7,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from kvprefetch.calibration import calibrate
@@ -160,23 +162,21 @@ def _cards(_: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     request = _request_of_make(options)
     made = _make(request)
-    page = os.path.relpath(folder(request) / "report.html")
     try:
         metrics = from_json((folder(request) / "metrics.json").read_text(encoding="utf-8"))
     except (ValueError, KeyError, TypeError, RecursionError):  # somebody has edited it
         metrics = measure(request)
-    print(f"{answer(metrics)}\n{page}{'' if made else ' (unchanged)'}")
+    print(f"{answer(metrics)}\n{_where(request, made)}")
 
 
 def _make(page: Page) -> bool:
     """Make the page where it or the index is out of date; whether it was made."""
-    if up_to_date(page) and index_is_there():
-        return False
-    _need_report_extra()
-    with undisturbed():
-        from kvprefetch.report import build
+    return not (up_to_date(page) and index_is_there()) and _jupyter("report").build(page)
 
-    return build(page)
+
+def _where(page: Page, made: bool) -> str:
+    """Where the page is, and whether it was there already."""
+    return os.path.relpath(folder(page) / "report.html") + ("" if made else " (unchanged)")
 
 
 def _calibrate(options: argparse.Namespace) -> None:
@@ -196,7 +196,7 @@ def _validation(_: argparse.Namespace) -> None:
     made = _make(page)
     for sentence in trust(predictions()):
         print(sentence.replace("*", ""))
-    print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
+    print(_where(page, made))
 
 
 def _reports(options: argparse.Namespace) -> None:
@@ -215,8 +215,7 @@ def _fleet(options: argparse.Namespace) -> None:
     if failures:
         raise InputError(failures[0])
     page = _compared(options, models, cards)
-    made = _build_all(options, [page], [])
-    print(f"{os.path.relpath(folder(page) / 'report.html')}{'' if made else ' (unchanged)'}")
+    print(_where(page, made=bool(_build_all(options, [page], []))))
 
 
 def _members(options: argparse.Namespace) -> tuple[Models, Cards, list[str]]:
@@ -241,11 +240,7 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
     scheduler = options.scheduler and address(options.scheduler)
     stale, failures = out_of_date(pages), list(failures)
     if stale or not index_is_there():
-        _need_report_extra()
-        with undisturbed():
-            from kvprefetch.parallel import build_all
-
-        failures += build_all(stale, jobs, scheduler)
+        failures += _jupyter("parallel").build_all(stale, jobs, scheduler)
     for failure in failures:
         print(f"kvprefetch: {failure}", file=sys.stderr)
     if failures:
@@ -254,21 +249,19 @@ def _build_all(options: argparse.Namespace, pages: Sequence[Page], failures: Seq
 
 
 def _notebook(options: argparse.Namespace) -> None:
-    _need_report_extra()
-    with undisturbed():
-        from kvprefetch.execution import working_copy
-
-    print(os.path.relpath(working_copy(_request_of_make(options))))
+    print(os.path.relpath(_jupyter("execution").working_copy(_request_of_make(options))))
 
 
-def _need_report_extra() -> None:
-    """Raise InputError that names a package reports need and have not. Packages are looked up, not loaded.
+def _jupyter(module: str) -> ModuleType:
+    """A module that runs notebooks: loaded only where it is needed, because that takes half a second.
 
-    What runs notebooks is loaded where it is needed alone: that takes half a second.
+    Raises InputError that names a package which reports need and have not. Packages are looked up, not loaded.
     """
     for package in REPORT_PACKAGES:
         if find_spec(package) is None:
             raise InputError(f"reports need {package}; install them with: pip install 'kvprefetch[report]'")
+    with undisturbed():
+        return import_module(f"kvprefetch.{module}")
 
 
 def _request_of_make(options: argparse.Namespace) -> Request:

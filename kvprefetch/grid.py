@@ -16,7 +16,7 @@ from kvprefetch.checks import number, refusal
 from kvprefetch.configs import FIRST_ORDER, HardwareProfile, ModelConfig, Terms
 from kvprefetch.inverse import longest_ctx
 from kvprefetch.layers import MOST_CTX
-from kvprefetch.planner import contexts_in_order, crossover_ctx, steps_at, sweep_columns
+from kvprefetch.planner import contexts_in_order, crossover_ctx, prefetch_ms, steps_at, sweep_columns
 from kvprefetch.reach import LEAST_TARGET, MOST_TARGET
 
 
@@ -100,7 +100,7 @@ def standing(
         return 1e3 * steps_at(model, hw, contexts, batch, depth, terms).engine
 
     def prefetched(contexts: np.ndarray) -> np.ndarray:
-        return 1e3 * steps_at(model, hw, contexts, batch, depth, terms).prefetch
+        return prefetch_ms(model, hw, contexts, batch, depth, terms)
 
     link, stays = _up_to(MOST_CTX, longest_ctx(prefetched, target_ms)), _up_to(MOST_CTX, resident)
     on_gpu = _up_to(stays, longest_ctx(engine_ms, target_ms, stays)) if weights_fit and stays else 0
